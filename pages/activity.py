@@ -25,13 +25,13 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     if len(known) > 1:
         who = st.pills("Who", known, key="activity_who", bind="query-params")
 chosen = ActivityFilter(who, words or "")
-running, bad, changes = st.tabs(TABS, key="activity_view", bind="query-params")
+changes, running, bad = st.tabs(TABS, key="activity_view", bind="query-params")
+if changes.open:
+    with changes:
+        tabs.changes(opened, chosen)
 if running.open:
     with running:
         shell.live("running", lambda: tabs.running(opened, chosen), active=bool(running_jobs.list_running(opened)))
 if bad.open:
     with bad:
         tabs.failed(opened, chosen)
-if changes.open:
-    with changes:
-        tabs.changes(opened, chosen)

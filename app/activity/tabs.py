@@ -1,4 +1,4 @@
-"""Draw the three tabs of the audit log: running, ended badly, changes. A row or a button leads to its job."""
+"""Draw the three tabs of the audit log: changes, running, failed or lost. A row or a button leads to its job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from backend.service.studio.audit import AuditRecord
 PER_PAGE = 25
 LONGEST = 240
 """Characters of a reason or a detail in a table."""
-TABS = (":material/dns: Running", ":material/error: Failed or lost", ":material/history: Changes")
+TABS = (":material/history: Changes", ":material/dns: Running", ":material/error: Failed or lost")
 
 
 class ActivityFilter(NamedTuple):

@@ -150,12 +150,12 @@ SOURCES = (
 
 
 def show_cheapest(choice: TargetChoice) -> None:
-    """Show the lowest price per million output tokens, with its load and instance."""
+    """Show the instance with the lowest price per million output tokens, for a target without a price."""
     best = choice.winner
     if best is None or best.price_per_million_output is None:
         return
     price, place = range_text(best.price_per_million_output, "USD"), load_words.instances(best.target, best)
-    words = f"**{price} per million output tokens** on {plain(place)}, the lowest price per token."
+    words = f"On instances, the lowest price per token: **{price} per million output tokens**, {plain(place)}."
     st.markdown(f":material/payments: {words}")
     st.caption(f"Estimated at {best.load_text}; {plain(estimate_figures.price_text(best))}.")
 

@@ -227,9 +227,6 @@ def show_estimate(opened: Workspace, readiness: Readiness) -> None:
     case, expected = forecast.case, forecast.estimate
     if case.choice is not None:
         estimate_panel.show_choice(case.choice)
-    elif expected is not None and expected.price_per_hour is None:
-        choice = auto_target.choose_target(opened, case.model, case.recipe, address.current().goal, expected.load)
-        estimate_panel.show_cheapest(choice)
     if expected is None:
         estimate_panel.show_needs(forecast.needs)
         return
@@ -240,8 +237,11 @@ def show_estimate(opened: Workspace, readiness: Readiness) -> None:
             st.caption(f"Duration: {duration_range(*expected.job_seconds)}, {duration.basis}.")
         elif expected.job_seconds is None:
             st.caption("Duration unknown: no job of this kind has succeeded here yet.")
-    # 3. Speed, memory and price.
+    # 3. Speed, memory and price; where the target has none, the instance with the lowest.
     estimate_panel.show(opened, expected)
+    if case.choice is None and expected.price_per_hour is None:
+        choice = auto_target.choose_target(opened, case.model, case.recipe, address.current().goal, expected.load)
+        estimate_panel.show_cheapest(choice)
 
 
 def submit_button(opened: Workspace, readiness: Readiness, terms: JobTerms) -> None:

@@ -42,10 +42,12 @@ class Servable:
 
 
 def find_servable(opened: Workspace, artifact_views: Sequence[ArtifactView]) -> list[Servable]:
-    """Return each present model, followed by its artifacts in the given order."""
+    """Return each present model, followed by its artifacts in the given order. A demonstration has models whose files
+    are elsewhere, and lists those that something was made from."""
     servable: list[Servable] = []
+    parents = {origin(view.manifest.parent) for view in artifact_views} if opened.read_only else set[str]()
     for known_model in models.list_known(opened):
-        if known_model.present:
+        if known_model.present or known_model.source in parents:
             name = short_name(known_model.card.id)
             label = f"{name} · original · {size(known_model.card.weights_bytes)}"
             servable.append(Servable(known_model.source, label, name, known_model.source))

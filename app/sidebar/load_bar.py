@@ -135,8 +135,9 @@ def _draw_requests(opened: Workspace, load: PlannedLoad, saved: Collection[str])
         required=True,
         on_change=_take,
         help=(
-            "Users at once: each sends the next request when the answer is complete. Requests per second: they come by "
-            "the clock, and an estimate finds how many are in flight, on how many instances."
+            "Users at once: each sends the next request when the answer is complete, so 16 users are 16 streams. "
+            "Requests per second: they come by the clock, and an estimate finds how many are in flight, on how many "
+            "instances."
         ),
     )
     number: dict[str, Any] = {"on_change": _take, "label_visibility": "collapsed"}

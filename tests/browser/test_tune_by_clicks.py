@@ -10,6 +10,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from backend import served_keys
+from backend.domain.errors import EngineMissing
+from backend.hardware.engine_status import quantizer_folder
 from backend.service.serving import local_endpoints
 from backend.service.tuning import tunings
 from tests.browser.accessibility import violations
@@ -60,6 +62,10 @@ def test_from_a_model_to_what_serves_it_within_limits(
     chromium: Browser, studio: Studio, screenshots: Path | None
 ) -> None:
     workspace = studio.workspace
+    try:
+        quantizer_folder(workspace.settings)
+    except EngineMissing as missing:  # llama.cpp's wheel has none
+        pytest.skip(str(missing))
     with visiting(chromium, studio.url) as visit:
         visit.open("/tune?model=starter")
         set_limits(visit)

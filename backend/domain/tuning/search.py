@@ -163,6 +163,9 @@ def next_step(request: TuneRequest, progress: Progress, order: Sequence[Stack]) 
 
 
 def _end_reason(progress: Progress, order: Sequence[Stack]) -> str:
+    lost = next((one.failure for one in progress.weights.values() if one.failure is not None), None)
+    if not progress.rounds and lost is not None:
+        return f"Nothing was measured, since weights could not be made: {lost}"
     if not progress.rounds:
         return "The budget has no room for a first round."
     if not progress.trials:

@@ -39,7 +39,7 @@ COLOURS: dict[str, Colours] = {
         ("#f5f5f5", "#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00"),
     ),
 }
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "hexagon", "triangle-down")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "hexagon", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 TITLE_WIDTH = 42
 """Characters per line of a title."""

@@ -157,12 +157,7 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0, scored_windows: 
     if planned is None:
         raise ImpossibleStack(f"{'The job would run on this machine. ' if placed else ''}{refusal_text(here.verdict)}")
     # 3. Require the engines, disk and quota.
-    if recipe.step("compile"):
-        engine_status.engine_python(workspace.settings, "serve")
-    for environment in {quantization_engines.environment(step.engine) for step in planned.steps} - {None}:
-        engine_status.engine_python(workspace.settings, str(environment))
-    if gguf_rules.find_step(recipe) is not None:
-        engine_status.quantizer_folder(workspace.settings)
+    require_engines(workspace, recipe, planned)
     need = estimate.estimate_needs(model, recipe, here.draft)
     artifact_storage.check_disk(workspace, need.disk_bytes)
     artifact_storage.check_quota(workspace, need.disk_bytes)
@@ -179,6 +174,16 @@ def prepare(workspace: Workspace, case: Case, *, seed: int = 0, scored_windows: 
         scored_windows=scored_windows,
     )
     return PreparedOptimize(spec=spec, need=need)
+
+
+def require_engines(workspace: Workspace, recipe: Recipe, planned: Plan) -> None:
+    """Raises EngineMissing where an environment that the steps run in is not installed."""
+    if recipe.step("compile"):
+        engine_status.engine_python(workspace.settings, "serve")
+    for environment in {quantization_engines.environment(step.engine) for step in planned.steps} - {None}:
+        engine_status.engine_python(workspace.settings, str(environment))
+    if gguf_rules.find_step(recipe) is not None:
+        engine_status.quantizer_folder(workspace.settings)
 
 
 def submit(

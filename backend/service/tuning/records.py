@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from backend import files
 from backend.domain.errors import NotFound
@@ -51,6 +51,8 @@ class SearchRecord(Frozen):
     stacks: tuple[Stack, ...]
     rivals: tuple[Stack, ...] = ()
     """Stacks of auto_tune, where the winner is held against it."""
+    left_out: dict[str, str] = Field(default_factory=dict)
+    """Why weights cannot be made or served here, by their title."""
     steps: tuple[StepRecord, ...] = ()
     stopped: bool = False
     resumed: int = 0

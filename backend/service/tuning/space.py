@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 from backend.catalog.cards import gguf
-from backend.domain.errors import ImpossibleStack, InvalidOptions
+from backend.domain.errors import EngineMissing, ImpossibleStack, InvalidOptions
 from backend.domain.figures import listed
 from backend.domain.model.facts import ModelCard
 from backend.domain.recipe.serving.source_settings import SETTINGS
@@ -16,11 +17,19 @@ from backend.domain.tuning.rivals import AUTO_TUNE, auto_tune_stacks
 from backend.domain.tuning.stacks import ORIGINAL, WEIGHTS, SpaceChoice, Stack, list_stacks
 from backend.hardware import engine_status, probe
 from backend.service.models import variants
-from backend.service.plans import cases
+from backend.service.plans import cases, optimize
 from backend.service.workspace import Workspace
 
 LISTED = 3
 """Reasons that a refusal names."""
+
+
+class Space(NamedTuple):
+    """The stacks of a search. `left_out`: why weights cannot be made or served here, by their title."""
+
+    baseline: Stack
+    stacks: list[Stack]
+    left_out: dict[str, str]
 
 
 def check_choice(choice: SpaceChoice) -> None:
@@ -36,7 +45,7 @@ def check_choice(choice: SpaceChoice) -> None:
             raise InvalidOptions(f"There is no {what} `{str(unknown)[:40]}`: use {' or '.join(nearest)}.")
 
 
-def find_stacks(workspace: Workspace, model: ModelCard, choice: SpaceChoice) -> tuple[Stack, list[Stack]]:
+def find_stacks(workspace: Workspace, model: ModelCard, choice: SpaceChoice) -> Space:
     """Return the original as the baseline, and the other stacks, the likeliest first.
 
     Raises InvalidOptions as `check_choice` does, ImpossibleStack where nothing can be tried, with the reasons.
@@ -46,7 +55,7 @@ def find_stacks(workspace: Workspace, model: ModelCard, choice: SpaceChoice) -> 
     installed = _installed_engines(workspace)
     keeps_gguf = gguf.find_original(Path(model.path)) is not None
     # 1. Weights that the rules allow here, and that something here serves.
-    allowed, reasons = {ORIGINAL}, list[str]()
+    allowed, left_out = {ORIGINAL}, dict[str, str]()
     for key, form in WEIGHTS.items():
         if not form.steps or (choice.weights and key not in choice.weights):
             continue
@@ -54,7 +63,7 @@ def find_stacks(workspace: Workspace, model: ModelCard, choice: SpaceChoice) -> 
         if why is None:
             allowed.add(key)
         else:
-            reasons.append(f"{form.title}: {why}")
+            left_out[form.title] = why
     # 2. The baseline: the original on vLLM, else on another engine.
     everything = SpaceChoice()
     originals = list_stacks(everything, hardware=hardware, engines=installed, weights={ORIGINAL}, keeps_gguf=keeps_gguf)
@@ -66,11 +75,12 @@ def find_stacks(workspace: Workspace, model: ModelCard, choice: SpaceChoice) -> 
     stacks = list_stacks(choice, hardware=hardware, engines=installed, weights=allowed, keeps_gguf=keeps_gguf)
     others = [stack for stack in stacks if stack.key != baseline.key]
     if not others:
+        reasons = [f"{title}: {why}" for title, why in left_out.items()]
         more = f" ({listed(reasons[:LISTED])})" if reasons else ""
         raise ImpossibleStack(
             f"There is nothing to try for {model.id} besides the original{more}: widen engines or weights."
         )
-    return baseline, others
+    return Space(baseline, others, left_out)
 
 
 def find_rivals(workspace: Workspace, against: Collection[str]) -> tuple[Stack, ...]:
@@ -93,6 +103,10 @@ def _why_not(workspace: Workspace, model: ModelCard, weights: str) -> str | None
     """Return why these weights cannot be made or served here; None where they can."""
     recipe = WEIGHTS[weights].recipe
     verdict = cases.resolve(workspace, model, recipe).verdict
-    if not verdict.valid:
+    if verdict.plan is None:
         return verdict.reasons[0].message if verdict.reasons else "the rules refuse it"
+    try:
+        optimize.require_engines(workspace, recipe, verdict.plan)
+    except EngineMissing as missing:
+        return str(missing)
     return variants.why_recipe_unserved(workspace, model, recipe)

@@ -63,7 +63,7 @@ class SearchView(Frozen):
     """Key of a measured stack -> the source by which it is served and evaluated."""
     baseline: str
     untried: dict[str, str]
-    """Name of each stack that was not measured -> why."""
+    """Name of each stack that was not measured, and title of weights that were left out -> why."""
     rivals: tuple[Rival, ...]
     """Stacks that the winner is held against."""
 
@@ -87,7 +87,7 @@ def prepare(workspace: Workspace, request: TuneRequest) -> SearchRecord:
     workspace.check(Action.SUBMIT)
     # 1. The model and its space.
     model = optimize.require_weights(models.resolve(workspace, request.model))
-    baseline, stacks = space.find_stacks(workspace, model, request.space)
+    baseline, stacks, left_out = space.find_stacks(workspace, model, request.space)
     stacks = seeding.order_by_records(workspace, model, request, stacks)
     rivals = space.find_rivals(workspace, request.against)
     source = model.id if model.origin == "starter" else model.path
@@ -101,6 +101,7 @@ def prepare(workspace: Workspace, request: TuneRequest) -> SearchRecord:
         baseline=baseline,
         stacks=tuple(stacks),
         rivals=rivals,
+        left_out=left_out,
     )
     # 2. The load, and the stacks that race along.
     evaluations.prepare(
@@ -324,7 +325,7 @@ def _view(workspace: Workspace, record: SearchRecord) -> SearchView:
         ranked=tuple(one.model_copy(update={"trial": _named(one, names | own)}) for one in ranked),
         sources={one.trial.key: source_of(record, progress, one.trial.key) for one in ranked if one.score is not None},
         baseline=record.baseline.key,
-        untried={names[key]: words for key, words in untried.items()},
+        untried={names[key]: words for key, words in untried.items()} | record.left_out,
         rivals=tuple(list_rivals(ranked, record.request, record.baseline.key, picked, names | own)),
     )
 

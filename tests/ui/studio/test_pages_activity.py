@@ -18,6 +18,7 @@ from tests.helpers.unreadable_rows import command
 
 pytestmark = pytest.mark.without_supervisor
 
+RUNNING, FAILED = ":material/dns: Running", ":material/error: Failed or lost"
 UNTIL = now() + timedelta(minutes=1)
 
 
@@ -64,17 +65,14 @@ def failed(home: Workspace, job: str, owner: str = "ann") -> None:
 
 
 def test_an_empty_home_says_what_will_stand_there(studio_home: Workspace) -> None:
-    at = studio.open_page("activity")
-    assert "Nothing is running" in studio.says(at)
-    assert "No job has failed" in studio.says(
-        studio.open_page("activity", activity_view=":material/error: Failed or lost")
-    )
-    assert "Nobody has changed" in studio.says(studio.open_page("activity", activity_view=":material/history: Changes"))
+    assert "Nobody has changed" in studio.says(studio.open_page("activity"))
+    assert "Nothing is running" in studio.says(studio.open_page("activity", activity_view=RUNNING))
+    assert "No job has failed" in studio.says(studio.open_page("activity", activity_view=FAILED))
 
 
 def test_what_runs_says_where_since_when_and_under_which_lease(studio_home: Workspace) -> None:
     live(studio_home)
-    text = studio.says(studio.open_page("activity"))
+    text = studio.says(studio.open_page("activity", activity_view=RUNNING))
     for words in (
         "Shrink j",
         "gpu",
@@ -92,7 +90,7 @@ def test_what_runs_says_where_since_when_and_under_which_lease(studio_home: Work
 
 def test_a_job_whose_supervisor_is_silent_says_so(studio_home: Workspace) -> None:
     live(studio_home, heard_s=leases.STALE_SECONDS + 50)
-    assert "No supervisor reports on it" in studio.says(studio.open_page("activity"))
+    assert "No supervisor reports on it" in studio.says(studio.open_page("activity", activity_view=RUNNING))
 
 
 def test_words_and_people_narrow_it(studio_home: Workspace) -> None:
@@ -100,12 +98,12 @@ def test_words_and_people_narrow_it(studio_home: Workspace) -> None:
     live(studio_home, "j-2", owner="bob")
     assert [each.id for each in running_jobs.list_running(studio_home, owner="bob")] == ["j-2"]
     assert [each.id for each in running_jobs.list_running(studio_home, words="GPU-7 j-1")] == ["j-1"]
-    assert "No match" in studio.says(studio.open_page("activity", activity_words="nowhere"))
+    assert "No match" in studio.says(studio.open_page("activity", activity_view=RUNNING, activity_words="nowhere"))
 
 
 def test_what_ended_badly_says_why(studio_home: Workspace) -> None:
     failed(studio_home, "j-1")
-    at = studio.open_page("activity", activity_view=":material/error: Failed or lost")
+    at = studio.open_page("activity", activity_view=FAILED)
     (table,) = at.dataframe
     assert list(table.value["Why"]) == ["The disk is full."] and list(table.value["Owner"]) == ["ann"]
 
@@ -115,7 +113,7 @@ def test_changes_of_others_are_for_admins(studio_home: Workspace) -> None:
     spec = InstallSpec(engine="serve")
     jobs.submit(ann, spec, "Install it")
     jobs.submit(studio_home, spec, "Install it again")
-    at = studio.open_page("activity", activity_view=":material/history: Changes")
+    at = studio.open_page("activity")
     (table,) = at.dataframe
     assert list(table.value["Did"]) == ["submit", "submit"] and set(table.value["Who"]) == {
         "ann",

@@ -14,7 +14,7 @@ from backend.cli.options.load_options import read_levels
 from backend.cli.options.numbers import number_option
 from backend.cli.output import Json, emit, next_command, say, table
 from backend.domain.errors import InvalidOptions
-from backend.domain.figures import figure, span, streams
+from backend.domain.figures import counted, figure, span, streams
 from backend.domain.tuning.request import TuneRequest
 from backend.domain.tuning.rivals import AUTO_TUNE, Rival
 from backend.domain.tuning.stacks import WEIGHTS, SpaceChoice
@@ -217,7 +217,8 @@ def search_text(view: SearchView) -> str:
     if rows:
         lines.append(table(RIVAL_HEADER, [rival_cells(one) for one in view.rivals]))
     if view.untried:
-        lines.append(f"Not measured: {len(view.untried)} stacks, such as {next(iter(view.untried))}.")
+        name, why = next(iter(view.untried.items()))
+        lines.append(f"Not measured: {counted(len(view.untried), 'stack')}, such as {name} ({why.rstrip('.')}).")
     winner = view.winner
     if winner is not None:
         lines.append(next_command("serve", view.sources[winner.trial.key]))

@@ -98,6 +98,13 @@ def test_a_budget_without_room_says_so_before_anything_begins() -> None:
     assert isinstance(step, Finish) and step.reason == "The budget has no room for a first round."
 
 
+def test_weights_that_cannot_be_made_are_why_nothing_was_measured() -> None:
+    lost = {name: search.MadeWeights(seconds=0, failure="no quantizer") for name in WEIGHTS if name != "original"}
+    stacks = tuple(stack for stack in STACKS if stack.weights in lost)
+    step = search.next_step(REQUEST, Progress(baseline=BASELINE, stacks=stacks, weights=lost), stacks)
+    assert step == Finish(reason="Nothing was measured, since weights could not be made: no quantizer")
+
+
 def test_stacks_of_a_round_that_failed_as_a_whole_are_tried_again_alone() -> None:
     keys = tuple(stack.key for stack in STACKS[1:4])
     failed = Round(kind="screen", keys=keys, blocks=1, seconds=60, failure="no server answers")
