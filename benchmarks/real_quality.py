@@ -51,6 +51,11 @@ STEPS: dict[str, dict[str, Any]] = {
     "RTN g64": {"quantize": {"method": "rtn", **GROUPS}},
     "GPTQ g64": {"quantize": {"method": "gptq", **GROUPS}},
     "AWQ g64": {"quantize": {"method": "awq", **GROUPS}},
+    "GPTQ after AWQ g64": {"quantize": {"method": "gptq", "awq_scales": True, **GROUPS}},
+    "GPTQ after AWQ g64, tokens weighed": {
+        "quantize": {"method": "gptq", "awq_scales": True, "loss_weights": True, **GROUPS}
+    },
+    "AutoRound g64": {"quantize": {"method": "autoround", **GROUPS}},
     "Wanda 2:4": {"prune": {"method": "wanda", "pattern": "2:4"}},
 }
 """Hidden size 576 is no multiple of 128, so groups are of 64, and formats in blocks of 128 are not among them. Neither

@@ -87,10 +87,29 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         ),
         Option("act_order", "Activation order", "Rounds the columns with the largest inputs first.", "choice", TRI),
         Option(
-            "awq_scales", "AWQ scales first", "Searches AWQ's scales before GPTQ rounds; takes longer.", "choice", TRI
+            "awq_scales",
+            "AWQ scales first",
+            "Searches AWQ's scales before anything is rounded; takes longer.",
+            "choice",
+            TRI,
         ),
         Option(
             "clip", "Search ranges", "Cuts the range of each group where that lowers the output error.", "choice", TRI
+        ),
+        Option(
+            "learning_steps",
+            "Learning steps",
+            "Steps in which each layer learns how its weights are rounded. More take longer. Empty: 200.",
+            "whole",
+            low=1,
+            high=2000,
+        ),
+        Option(
+            "loss_weights",
+            "Weigh tokens by the loss",
+            "Tokens of the calibration text count by how much an error there changes the answer; takes longer.",
+            "choice",
+            TRI,
         ),
         Option(
             "activations",

@@ -41,7 +41,7 @@ SHORT = {
 """Headings of the published columns."""
 YES, NO, FITS = "yes", "", "✓ fits"
 GROUPS: dict[str, frozenset[str]] = {
-    "4-bit": frozenset({"rtn", "awq", "gptq", "gguf", "w4a8_fp8", "nvfp4", "mxfp4"}),
+    "4-bit": frozenset({"rtn", "awq", "gptq", "autoround", "gguf", "w4a8_fp8", "nvfp4", "mxfp4"}),
     "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
     "FP8, KV": frozenset({"fp8", "fp8_block", "mxfp8", "kv_cache"}),
     "Prune": frozenset({*PRUNE, *STRUCTURED}),

@@ -5,7 +5,9 @@ Two buffers take turns, so that what entered a layer stays whole until the layer
 
 from __future__ import annotations
 
+import math
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,14 +33,10 @@ class HiddenStates:
     def _buffer(self, parity: int) -> torch.Tensor:
         import torch
 
-        count = self.shape[0] * self.shape[1] * self.shape[2]
         if not self.spilled:
             # Memory that a GPU reads itself is copied several times as fast.
             return torch.empty(self.shape, pin_memory=torch.cuda.is_available())
-        path = self._path(parity)
-        with files.disk_errors(path):
-            _reserve(path, 4 * count)
-            return torch.from_file(str(path), shared=True, size=count, dtype=torch.float32).view(self.shape)
+        return mapped_tensor(self._path(parity), self.shape, torch.float32, spill_bytes=0)
 
     def _path(self, parity: int) -> Path:
         """`mapped-` is the channel's word for what is changed in place."""
@@ -82,6 +80,19 @@ class HiddenStates:
         for start in range(0, len(view), CHUNK):
             checksum = zlib.crc32(view[start : start + CHUNK].data, checksum)
         return checksum
+
+
+def mapped_tensor(path: Path, shape: Sequence[int], dtype: torch.dtype, *, spill_bytes: int) -> torch.Tensor:
+    """Return an empty tensor in memory, or, above `spill_bytes`, in a file mapped into it. Raises DiskFull or
+    WorkError."""
+    import torch
+
+    count = math.prod(shape)
+    if count * dtype.itemsize <= spill_bytes:
+        return torch.empty(*shape, dtype=dtype)
+    with files.disk_errors(path):
+        _reserve(path, count * dtype.itemsize)
+        return torch.from_file(str(path), shared=True, size=count, dtype=dtype).view(*shape)
 
 
 def _reserve(path: Path, size: int) -> None:

@@ -31,6 +31,9 @@ class Tap(Protocol):
     def add(self, rows: torch.Tensor) -> None:
         """`rows` [tokens, features] fp32."""
 
+    def seek(self, token: int) -> None:
+        """The rows that come next begin with this token of all sequences."""
+
     def merge(self, other: Self) -> None:
         """Add what another device collected."""
 
@@ -144,6 +147,8 @@ class LayerPasses:
                 for done, span in enumerate(spans[place :: len(places)], start=1):
                     if self.given_up.is_set():
                         return
+                    for tap in tally.values():
+                        tap.seek(span.start * self.tokens.shape[1])
                     with suppress(AllTapsRead):
                         leaving = self.run_batch(number, layer, hidden.entering[span].to(device))
                         if keep:
@@ -160,6 +165,19 @@ class LayerPasses:
                 list(pool.map(work, range(len(places))))
             finally:
                 self.given_up.set()  # a cancelled job waits for the batches at hand, not for all
+
+    def run_with(self, number: int, weights: Mapping[str, torch.Tensor], entering: torch.Tensor) -> torch.Tensor:
+        """Run a filled layer on `entering` [sequences, length, hidden] on the first device, with `weights` in place of
+        those of the linears at these paths. Gradients reach them where they are asked for."""
+        import torch
+
+        call = self.calls(len(entering), number)
+        replaced = {f"{path}.weight": weight for path, weight in weights.items()}
+        with half_precision(self.devices[0], self.half):
+            left: torch.Tensor | tuple[torch.Tensor, ...] = torch.func.functional_call(
+                self.outline.layers[number], replaced, (entering, *call.args), call.kwargs
+            )
+        return left[0] if isinstance(left, tuple) else left
 
     def run_batch(self, number: int, layer: Any, entering: torch.Tensor) -> torch.Tensor:
         """Run a filled layer on `entering` [sequences, length, hidden]; return what leaves it, same shape and

@@ -373,11 +373,11 @@ class Outline:
         return {path for path in self.model.state_dict() if path.startswith(begins) or path == f"{self._output}bias"}
 
     @contextmanager
-    def head(self, device: str) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    def head(self, device: str, *, gradients: bool = False) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
         """Yield a function from what left the last layer [rows, hidden], on any device, to logits [rows, vocabulary].
 
         It is the last norm and the output head, with what the family does to logits (scales, soft caps), by the model's
-        own forward. Their weights are loaded for as long as this runs.
+        own forward. Their weights are loaded for as long as this runs. With `gradients` they reach the rows.
         """
         import torch
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, MoeModelOutputWithPast
@@ -394,7 +394,7 @@ class Outline:
         base, norm = self.model.base_model, self.model.get_submodule(self.family.norm)
 
         def logits(rows: torch.Tensor) -> torch.Tensor:
-            with torch.no_grad():
+            with torch.set_grad_enabled(gradients):
                 logits: torch.Tensor = self.model(inputs_embeds=rows[None].to(device), use_cache=False).logits[0]
             return logits
 

@@ -19,6 +19,7 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {
     "gptq": ({"method": "gptq", **GROUPS}, 0.15),
     "gptq symmetric in activation order": ({"method": "gptq", **GROUPS, "symmetric": True, "act_order": True}, 0.15),
     "gptq after awq": ({"method": "gptq", "awq_scales": True, "clip": True, "act_order": True, **GROUPS}, 0.15),
+    "autoround": ({"method": "autoround", "awq_scales": True, "clip": True, "learning_steps": 20, **GROUPS}, 0.15),
     "w8a8": ({"method": "w8a8", "bits": 8}, 0.01),
     "w8a8 static": ({"method": "w8a8", "bits": 8, "activations": "static"}, 0.1),
     "smoothquant": ({"method": "smoothquant", "bits": 8}, 0.01),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
-from backend.domain.needs import recovery_needs, structure
+from backend.domain.needs import gradient_passes, recovery_needs, structure
 from backend.domain.needs.hardware_rates import DISK, HardwareRates, Range
 from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.precision_allocation import MOST_TRIES
@@ -97,8 +97,10 @@ def _optimize_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, e
     squares = sum(shape.inputs * min(shape.inputs, error_tokens(recipe)) * shape.copies for shape in linears(model))
     half = 2.0 * parts.active_linears * passes * tokens + min(tokens, error_tokens(recipe)) * model.layers * squares
     values = TAPPED_VALUES * tokens * model.layers * widths + (ROUNDED_VALUES + _search_count(recipe)) * parts.linears
+    half += gradient_passes.half_operations(model, recipe)
+    values += gradient_passes.values(model, recipe)
     seconds = half / rates.half[end] / rates.cards + values / rates.values[end]
-    seconds += _search_operations(model, recipe) / rates.full[end]
+    seconds += (_search_operations(model, recipe) + gradient_passes.full_operations(model, recipe)) / rates.full[end]
     seconds += recovery_needs.seconds(model, recipe, rates.full[end])
     if rates.link is not None:
         states = 2 * 4 * passes * tokens * model.hidden_size * model.layers

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
-from backend.domain.needs import job_duration, structure
+from backend.domain.needs import gradient_passes, job_duration, structure
 from backend.domain.recipe.recipe import Quantize, Recipe
 
 PROCESS = 550_000_000
@@ -56,7 +56,8 @@ def device_bytes(model: ModelFacts, recipe: Recipe) -> int:
     parts = sizes(model)
     layer = 4 * parts.linears // max(model.layers, 1)
     wide = 4 * model.hidden_size + 3 * model.intermediate_size
-    largest = max(COPIES * layer, layer + 4 * BATCH_TOKENS * wide, 4 * max(parts.embedding, parts.head))
+    copies = COPIES + gradient_passes.layer_copies(recipe)
+    largest = max(copies * layer, layer + 4 * BATCH_TOKENS * wide, 4 * max(parts.embedding, parts.head))
     return largest + _gram_bytes(model, job_duration.error_tokens(recipe))
 
 

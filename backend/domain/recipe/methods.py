@@ -53,6 +53,8 @@ class Method(NamedTuple):
     """Times that all rows of a matrix meet its Gram matrix, the report left out; a job's duration depends on it."""
 
 
+AUTOROUND: Literal["autoround"] = "autoround"
+"""The method that learns how weights are rounded."""
 QUANTIZE: dict[str, Method] = {
     "rtn": Method(
         "INT4 (round to nearest)",
@@ -72,7 +74,7 @@ QUANTIZE: dict[str, Method] = {
         "4-bit weights; input channels that matter are scaled up before rounding.",
         (4,),
         GROUP_SIZES[0],
-        {"clip": True},
+        {"clip": True, "loss_weights": False},
         "Lin et al. 2023, arXiv 2306.00978",
         scheme="wNa16",
         alternatives=("w8a8", "fp8"),
@@ -84,10 +86,21 @@ QUANTIZE: dict[str, Method] = {
         "4-bit weights; columns not yet rounded make up for the error of those that are.",
         (4, 8),
         GROUP_SIZES[0],
-        {"act_order": True, "awq_scales": False, "clip": True},
+        {"act_order": True, "awq_scales": False, "clip": True, "loss_weights": False},
         "Frantar et al. 2022, arXiv 2210.17323",
         scheme="wNa16",
         searches=6,
+    ),
+    AUTOROUND: Method(
+        "INT4 (AutoRound)",
+        "Quantize to 4 bits (autoround)",
+        "4-bit weights; how each of them is rounded is learned, layer by layer. It takes the longest.",
+        (4, 8),
+        GROUP_SIZES[0],
+        {"awq_scales": True, "clip": True, "learning_steps": 200, "loss_weights": False},
+        "Cheng et al. 2023, arXiv 2309.05516",
+        scheme="wNa16",
+        searches=11,
     ),
     "w8a8": Method(
         "INT8 (W8A8)",
@@ -285,7 +298,17 @@ HIDDEN_FAMILIES = frozenset({"llama", "mistral", "qwen3"})
 GROUP_SIZE = {name: method.group_size for name, method in QUANTIZE.items() if method.group_size}
 """Default group size of the methods that quantize in groups."""
 
-TUNED = ("act_order", "awq_scales", "clip", "activations", "strength", "type", "imatrix")
+TUNED = (
+    "act_order",
+    "awq_scales",
+    "clip",
+    "activations",
+    "strength",
+    "type",
+    "imatrix",
+    "learning_steps",
+    "loss_weights",
+)
 """Fields of a quantize step that only some methods take."""
 
 MIXED = ("target_bits", "eight_bits")

@@ -57,7 +57,17 @@ SUPPORTED: dict[tuple[str, str | None, str], frozenset[str]] = {
 }
 """Rows of the capability table."""
 
-NATIVE_ONLY = ("act_order", "awq_scales", "clip", "activations", "strength", "kv_cache", "eight_bits")
+NATIVE_ONLY = (
+    "act_order",
+    "awq_scales",
+    "clip",
+    "activations",
+    "strength",
+    "kv_cache",
+    "eight_bits",
+    "learning_steps",
+    "loss_weights",
+)
 """Options of a quantize step that the libraries are not handed: they keep their own defaults."""
 
 AUTOAWQ_FAMILIES = frozenset({"llama", "mistral", "qwen2"})

@@ -118,7 +118,7 @@ class Quantize(_Step):
     act_order: bool | None = None
     """gptq: columns of the largest inputs first."""
     awq_scales: bool | None = None
-    """gptq: after AWQ's scales have been searched."""
+    """gptq, autoround: after AWQ's scales have been searched."""
     clip: bool | None = None
     """Search smaller ranges for groups of weights."""
     activations: Literal["dynamic", "static", "none"] | None = None
@@ -129,8 +129,8 @@ class Quantize(_Step):
     kv_cache: Literal["fp8"] | None = None
     """Store scales for an FP8 key-value cache too; the server then uses one."""
     target_bits: float | None = Field(None, gt=0)
-    """rtn, awq, gptq: bits a weight on average over the quantized linears, scales and zero points counted. Each group
-    of linears gets a precision by what it was measured to lose at each (docs/decisions/0013)."""
+    """rtn, awq, gptq, autoround: bits a weight on average over the quantized linears, scales and zero points counted.
+    Each group of linears gets a precision by what it was measured to lose at each (docs/decisions/0013)."""
     eight_bits: Literal["int8", "w8a8"] | None = None
     """The 8-bit form of groups in a 4-bit model: weights only, served by GPUs, or activations too, which a processor
     serves as well. Empty: what the target serves."""
@@ -141,6 +141,10 @@ class Quantize(_Step):
     """gguf: the type of the file, by llama.cpp's name."""
     imatrix: bool | None = None
     """gguf: weigh errors by an importance matrix of the calibration text."""
+    learning_steps: int | None = Field(None, ge=1, le=2000)
+    """autoround: steps of each layer; its own number where it is empty."""
+    loss_weights: bool | None = None
+    """awq, gptq, autoround: tokens of the calibration text count by how much an error there changes the answer."""
     engine: Literal["native", "llm-compressor", "autoawq"] = "native"
     calibration: str = "bundled"
     """`bundled`, or a JSONL, Parquet or text file."""

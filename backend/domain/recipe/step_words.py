@@ -63,6 +63,7 @@ METHOD_HELP: dict[tuple[str, str], str] = {
 """Used instead of the technique's help where a method has its own."""
 SHORT_NAMES = {
     "smoothquant": "SmoothQuant",
+    "autoround": "AutoRound",
     "kv_cache": "FP8 cache",
     "sparsegpt": "SparseGPT",
     "gguf": "GGUF",

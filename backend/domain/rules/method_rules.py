@@ -75,6 +75,14 @@ def check_experts(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
         yield Reason(rule="outside-experts", message=message, source=sagemaker_toolkit.SDK)
 
 
+def check_loss_weights(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse weights of tokens for experts, each of which reads tokens of its own."""
+    step = recipe.step("quantize")
+    if isinstance(step, Quantize) and step.loss_weights and model.experts:
+        message = f"`loss_weights` is for dense models, and {model.id} is a mixture of experts: leave it out."
+        yield Reason(rule="loss-weights", message=message, source="config.json, the number of experts")
+
+
 def check_pattern(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
     step = recipe.step("prune")
     if isinstance(step, Prune) and step.pattern != "unstructured" and step.sparsity != 0.5:
@@ -202,5 +210,13 @@ def _recovery_memory(facts: TargetFacts) -> tuple[int | None, str]:
     return facts.ram_bytes, facts.where
 
 
-COMMON = (check_options, check_format, check_cache_scales, check_experts, check_pattern, check_mixed_precision)
+COMMON = (
+    check_options,
+    check_format,
+    check_cache_scales,
+    check_experts,
+    check_loss_weights,
+    check_pattern,
+    check_mixed_precision,
+)
 LIBRARY = (check_library, check_one_pass, check_recovery, check_sparse_serving)

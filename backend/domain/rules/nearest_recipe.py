@@ -229,7 +229,9 @@ def _mend_step(model: ModelFacts, step: Any, facts: TargetFacts) -> Any:
 def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Quantize:
     in_groups = step.method in methods.GROUP_SIZE
     # 1. Options that the method, the model or the target does not take.
-    foreign = [name for name in methods.TUNED if name not in quantize_step.method_row(step).defaults]
+    dense_alone = {"loss_weights"} if model.experts else set()
+    fitting = quantize_step.method_row(step).defaults.keys() - dense_alone
+    foreign = [name for name in methods.TUNED if name not in fitting]
     changes: dict[str, Any] = dict.fromkeys(foreign)
     if not model.experts or facts.place == "managed" or step.outside_experts == step.method:
         changes["outside_experts"] = None

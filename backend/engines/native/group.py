@@ -5,7 +5,7 @@ Matrices and protocols only. Knows no model, no file and no algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -203,6 +203,30 @@ class Pruner(Protocol):
 class Scaler(Protocol):
     def scales(self, linears: Sequence[Linear], producer: Producer) -> torch.Tensor:
         """Return columns [in] for linears that share an input, to be folded into `producer`."""
+
+
+class Block(Protocol):
+    """A decoder layer with the calibration text at hand: what enters it, and what left the original."""
+
+    @property
+    def sequences(self) -> int:
+        """The number of calibration sequences."""
+
+    def run(self, weights: Mapping[str, torch.Tensor], chosen: Sequence[int]) -> torch.Tensor:
+        """Return what leaves the layer [chosen, length, hidden] with these weights [out, in] in place of its own, by
+        the path of the linear; gradients reach them."""
+
+    def target(self, chosen: Sequence[int]) -> torch.Tensor:
+        """Return what left the original's layer [chosen, length, hidden]."""
+
+    def token_weights(self, chosen: Sequence[int]) -> torch.Tensor | float:
+        """Return how much an error counts at each token [chosen, length, 1]; 1 where all count alike."""
+
+
+class Learner(Protocol):
+    def learn(self, inputs: Sequence[Mapping[str, Linear]], block: Block, number: int) -> dict[str, Stored]:
+        """Round all linears of layer `number` together, and say what is written of each, by its path. Those of one of
+        `inputs` share it: one `stats`, one `columns`."""
 
 
 class Rounder(Protocol):

@@ -98,10 +98,18 @@ class Tally:
     the number is not known before (0): tokens are stored until there are more than features, then added up.
     """
 
-    def __init__(self, features: int, tokens_to_come: int, collected: Collected, device: str) -> None:
+    def __init__(
+        self,
+        features: int,
+        tokens_to_come: int,
+        collected: Collected,
+        device: str,
+        weights: torch.Tensor | None = None,
+    ) -> None:
         import torch
 
-        # 1. Magnitudes [features].
+        # 1. Magnitudes [features], and the weights of all tokens, by which each counts for X'X.
+        self.weights, self.place = None if weights is None else weights.to(device).sqrt(), 0
         self.features, self.tokens, self.magnitudes = features, 0, collected.magnitudes
         self.total_abs = torch.full((features,), 0.0 if self.magnitudes else torch.nan, device=device)
         self.max_abs = self.total_abs.clone()
@@ -114,6 +122,9 @@ class Tally:
         if self.gram and tokens_to_come > features:
             self.matrix = torch.zeros(features, features, device=device)
 
+    def seek(self, token: int) -> None:
+        self.place = token
+
     def add(self, rows: torch.Tensor) -> None:
         """`rows` [tokens, features] fp32."""
         import torch
@@ -124,7 +135,10 @@ class Tally:
             magnitude = rows.abs()
             self.total_abs.add_(magnitude.sum(0))
             torch.maximum(self.max_abs, magnitude.amax(0), out=self.max_abs)
-        # 2. Only every n-th token counts for X'X, up to a number.
+        # 2. Tokens count by their weights. Only every n-th token counts for X'X, up to a number.
+        if self.weights is not None and self.gram:
+            rows = rows * self.weights[self.place : self.place + len(rows), None]
+            self.place += len(rows)
         if self.tokens_left is not None:
             rows = rows[first :: self.every][: self.tokens_left]
             self.tokens_left -= len(rows)

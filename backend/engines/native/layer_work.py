@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack
 from backend.domain.model.shapes import divides
-from backend.engines.native.group import Linear, LinearProducer, NormProducer, Producer, Stats, Stored
+from backend.engines.native.group import Block, Linear, LinearProducer, NormProducer, Producer, Stats, Stored
 from backend.engines.native.methods.pipelines import Pipeline
 from backend.layered.families import Group, Layout
 from backend.layered.outline import Outline
@@ -182,8 +182,9 @@ class LayerWork:
         rows, columns = ones[: len(weight)], ones[len(weight) :]
         return Linear(self.outline.stored_name(self.number, name), weight, weight, rows, columns, stats)
 
-    def run(self) -> list[dict[str, Any]]:
-        """Prune, scale, round; return what the result says of each linear.
+    def run(self, block: Block | None = None) -> list[dict[str, Any]]:
+        """Prune, scale, round; return what the result says of each linear. `block`: the layer with its text, which a
+        learner of the pipeline needs.
 
         Groups fed by a linear are scaled first, so that their scales are in that linear's rows when its own group is
         searched.
@@ -196,12 +197,21 @@ class LayerWork:
         # 2. Find scales [in] for each unit and fold them into what feeds it.
         for unit in reversed(self.units):
             self._scale(unit)
-        # 3. Round the linears of each input together: they share its statistics.
+        # 3. Round the linears of each input together: they share its statistics. What is learned comes last, when the
+        # layer has all other linears as they are stored.
+        learned: list[dict[str, Linear]] = []
         for unit in self.units:
-            rounder = self._pipeline_of(unit).rounder
+            pipeline = self._pipeline_of(unit)
             for names in unit.inputs:
-                results = rounder.store([self.linears[name] for name in names])
+                linears = {name: self.linears[name] for name in names}
+                if pipeline.learner is not None and block is not None:
+                    learned.append(linears)
+                    continue
+                results = pipeline.rounder.store(list(linears.values()))
                 self.stored |= dict(zip(names, results, strict=True))
+        if learned and block is not None and self.pipeline.learner is not None:
+            self.apply()
+            self.stored |= self.pipeline.learner.learn(learned, block, self.number)
         # 4. Give experts that no token reached the input scales of those that some did.
         self._scale_unseen()
         return [{"name": self.linears[name].name, **stored.report} for name, stored in self.stored.items()]

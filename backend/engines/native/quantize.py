@@ -8,8 +8,11 @@ recipes or serving.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import Progress
 from backend.engines.base import QuantizeRequest, QuantizeResult
 from backend.engines.native import calibration
@@ -18,6 +21,7 @@ from backend.engines.native.files.checkpoint import storage_dtype
 from backend.engines.native.files.resume import LayerState, WorkFolder, request_key, versions
 from backend.engines.native.input_statistics import Collected, Tally, Taps
 from backend.engines.native.layer_work import LayerPlan, LayerWork, plan_units
+from backend.engines.native.loss_weights import LEAVING, LossWeights, Weights
 from backend.engines.native.methods import pipelines
 from backend.engines.native.mixed.precision_mix import PrecisionMix
 from backend.layered.dequantize import open_plain
@@ -27,6 +31,9 @@ from backend.layered.layer_passes import LayerPasses, memory_errors
 from backend.layered.matrix_products import fast_products
 from backend.layered.outline import Outline
 from backend.layered.weight_source import weight_files
+
+if TYPE_CHECKING:
+    import torch
 
 
 def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
@@ -48,6 +55,28 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
             return run.run(work)
 
 
+class LayerBlock:
+    """A filled layer, what enters it and what left it as the original: `group.Block` over the hidden states."""
+
+    def __init__(self, passes: LayerPasses, number: int, hidden: HiddenStates, weights: Weights) -> None:
+        self.passes, self.number, self.hidden = passes, number, hidden
+        self.weights = weights[LEAVING].view(passes.tokens.shape) if weights else None
+
+    @property
+    def sequences(self) -> int:
+        return len(self.passes.tokens)
+
+    def run(self, weights: Mapping[str, torch.Tensor], chosen: Sequence[int]) -> torch.Tensor:
+        entering = self.hidden.entering[list(chosen)].to(self.passes.devices[0])
+        return self.passes.run_with(self.number, weights, entering)
+
+    def target(self, chosen: Sequence[int]) -> torch.Tensor:
+        return self.hidden.leaving[list(chosen)].to(self.passes.devices[0])
+
+    def token_weights(self, chosen: Sequence[int]) -> torch.Tensor | float:
+        return 1.0 if self.weights is None else self.weights[list(chosen)][..., None].to(self.passes.devices[0])
+
+
 class _Run:
     """One optimization: the model's outline, the plan of its groups, the pipeline, and the calibration tokens."""
 
@@ -66,6 +95,8 @@ class _Run:
         self.plan = LayerPlan(self.outline, self.units, self.pipeline, self.dtype)
         self.mix = PrecisionMix(request, self.outline, self.units, self.dtype)
         self.pipelines = [self.pipeline, *self.mix.pipelines.values()]
+        self.weights: list[Weights] = []
+        """Weights of the tokens by layer; empty where they count alike."""
         self.unseen = 0
         """Experts of all layers that no token of the calibration text reached."""
         self.sequential = any(pipeline.sequential for pipeline in self.pipelines)
@@ -84,6 +115,8 @@ class _Run:
             self.progress.note(
                 f"{state.done} of {count} layers were done before: going on with layer {state.done + 1}."
             )
+        if self.pipeline.loss_weights and len(self.tokens) and state.done < count:
+            self._weigh(hidden, work, state.done)
         # 2. Optimize layer after layer; save the state after each, so that a killed run loses one layer at most.
         for number in range(state.done, count):
             state.layers += self._layer(number, hidden, work)
@@ -100,6 +133,13 @@ class _Run:
                 "were rounded without it: give more `samples`, a longer `length`, or text like your traffic."
             )
         return self._finish(state, work)
+
+    def _weigh(self, hidden: HiddenStates, work: WorkFolder, done: int) -> None:
+        """Measure how much each token counts, once: a later attempt finds it in the work folder."""
+        if self.plan.experts:
+            raise ImpossibleStack("`loss_weights` weighs the tokens of dense models: leave it out for experts.")
+        measured = LossWeights(self.passes, self.units, self.request.seed, self.request.spill_bytes)
+        self.weights = measured.measure(hidden, work, lambda share: self.progress.advance(round(share * done, 2)))
 
     def _begin(self, work: WorkFolder) -> tuple[LayerState, HiddenStates]:
         """Return what an earlier attempt left, or the embedded calibration text."""
@@ -124,17 +164,21 @@ class _Run:
         outline.cache.recording = self.pipeline.cache is not None
         # 2. Run the calibration text through it; tallies collect X'X, |x| and so on of each input X [tokens, in].
         share = 0.25 if sequential else 0.5
-        keep = not sequential and not last
+        learned = self.pipeline.learner is not None
+        keep = learned or (not sequential and not last)
         tick = self._tick(number, 0.0, share)
         device = self.request.devices[0]
+        weights = self.weights[number] if self.weights else {}
         if len(self.tokens):
-            tallies = self.passes.run_layer(number, hidden, self._taps, keep, tick)
+            taps = partial(self._taps, weights=weights)
+            tallies = self.passes.run_layer(number, hidden, taps, keep, tick)
         else:
             tallies = self._taps(device)
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
         # 3. Prune, scale and round its linears, each [out, in].
         layer_work = LayerWork(number, self.plan, stats, self.mix.of_layer(number))
-        reports = self.mix.with_precisions(number, layer_work.run())
+        block = LayerBlock(self.passes, number, hidden, weights) if learned else None
+        reports = self.mix.with_precisions(number, layer_work.run(block))
         self.unseen += len(layer_work.unseen_experts())
         # 4. Write the layer's tensors.
         outline.cache.recording = False
@@ -146,8 +190,8 @@ class _Run:
         outline.drop(number)
         return reports
 
-    def _taps(self, device: str) -> Taps:
-        """Make a tally for each input of the plan."""
+    def _taps(self, device: str, weights: Weights | None = None) -> Taps:
+        """Make a tally for each input of the plan, with the `weights` of its tokens."""
         # 1. Collect X'X over all tokens, or over a share of them if it only serves the report.
         total, devices = self.tokens.numel(), len(self.request.devices)
         magnitudes = any(pipeline.magnitudes for pipeline in self.pipelines)
@@ -167,7 +211,8 @@ class _Run:
                 if experts and names[0].startswith(experts):
                     tallies[names[0]] = Tally(features, 0, collected._replace(every=1), device)
                 else:
-                    tallies[names[0]] = Tally(features, coming, collected, device)
+                    weighed = (weights or {}).get(names[0])
+                    tallies[names[0]] = Tally(features, coming, collected, device, weighed)
         return tallies
 
     def _tick(self, number: int, before: float, share: float) -> Any:

@@ -20,7 +20,7 @@ from backend.domain.recipe.methods import QUANTIZE, SIXTEEN_BIT, TUNED
 from backend.domain.recipe.precision import SIXTEEN, Precision
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.files import awq_format, schemes
-from backend.engines.native.group import Pruner, Rounder, Scaler
+from backend.engines.native.group import Learner, Pruner, Rounder, Scaler
 from backend.engines.native.methods import pruning
 from backend.engines.native.methods.rounding import Rounding, Write, compress
 from backend.layered.kv_cache_range import Extent
@@ -45,6 +45,10 @@ class Pipeline:
     """None where weights stay 16-bit."""
     pruner: Pruner | None = None
     scaler: Scaler | None = None
+    learner: Learner | None = None
+    """Rounds the linears of a layer together, in place of `rounder`."""
+    loss_weights: bool = False
+    """True if tokens count for X'X by how much an error there changes the model's answers (`native/loss_weights`)."""
     gram: bool = True
     magnitudes: bool = True
     """True if anything asks for the mean or largest |x| of a channel."""
@@ -77,7 +81,9 @@ def build(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
         raise ImpossibleStack(f"The native engine cannot do {request.method!r} with {request.tuning}: it has {names}.")
     pipeline = methods[request.method](request, dtype)
 
-    # 2. What the request adds: scales of the cache, zeros that stay, or pruning.
+    # 2. What the request adds: weights of tokens, scales of the cache, zeros that stay, or pruning.
+    if request.tuning.get("loss_weights"):
+        pipeline = replace(pipeline, loss_weights=True)
     if scales_cache(request):
         pipeline = replace(pipeline, cache=Extent.scales, samples=None)
     if request.keep_zeros:

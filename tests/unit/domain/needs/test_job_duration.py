@@ -45,6 +45,19 @@ def test_quantizing_is_within_a_factor_of_two_of_what_was_measured(
     assert least <= optimize_s / 2 <= most and most <= 4.1 * least
 
 
+def test_gradients_take_their_time_and_memory() -> None:
+    def optimize_s(**options: Any) -> float:
+        return job_duration.job_phases(SMOLLM2, quantizing(group_size=64, **options), HERE, 0, 0)["optimize"]
+
+    plain, learned = optimize_s(method="awq"), optimize_s(method="autoround")
+    assert learned > 3 * plain
+    few = optimize_s(method="autoround", learning_steps=50)
+    assert plain < few < learned and (learned - plain) / (few - plain) == pytest.approx(4, rel=0.1)
+    assert plain < optimize_s(method="awq", loss_weights=True) < 3 * plain
+    peaks = [job_memory.device_bytes(SMOLLM2, quantizing(method=method)) for method in ("awq", "autoround")]
+    assert peaks[0] <= peaks[1]
+
+
 def recorded() -> dict[str, float]:
     """Seconds by phase of the SmoothQuant job of SmolLM2 in the demonstration that comes with Whetstone, and of the
     whole: 2 cores of an AMD EPYC with AVX-512 BF16, nothing else running, 2026-11-24 (docs/results.md). Scoring of a

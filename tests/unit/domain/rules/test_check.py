@@ -34,6 +34,15 @@ def test_a_family_is_refused_only_by_the_engine_that_does_not_know_it() -> None:
     assert refusals(gpt, [{"quantize": {"method": "awq", "engine": "autoawq"}}]) == ["library"]
 
 
+def test_tokens_are_weighed_for_dense_models_alone() -> None:
+    mixture = card(model_type="mixtral", experts=8, experts_per_token=2)
+    weighed = {"quantize": {"method": "gptq", "loss_weights": True}}
+    assert refusals(card(), [weighed]) == [] and refusals(mixture, [weighed]) == ["loss-weights"]
+    chosen = recipe.read({"name": "r", "steps": [weighed]})
+    suggestion = check.check_recipe(mixture, chosen, TargetFacts(draft=card())).suggestion
+    assert suggestion is not None and suggestion.step("quantize") == recipe.Quantize(method="gptq")
+
+
 def test_llama_cpp_serves_only_an_unchanged_model_whose_gguf_file_is_kept() -> None:
     """Even without a step: a model of safetensors alone has nothing that llama.cpp reads."""
     with_gguf = card(gguf_kept=True)
@@ -260,6 +269,7 @@ def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
         "act_order": True,
         "awq_scales": False,
         "clip": True,
+        "loss_weights": False,
     }
     assert options(quantize("rtn", bits=8)) == {
         "method": "rtn",

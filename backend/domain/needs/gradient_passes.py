@@ -1,0 +1,67 @@
+"""Operations and memory of passes back through the layers: to learn how weights are rounded, and to weigh tokens by
+the loss."""
+
+from __future__ import annotations
+
+from backend.domain.model.facts import ModelFacts
+from backend.domain.model.shapes import sizes
+from backend.domain.recipe import methods, quantize_step
+from backend.domain.recipe.recipe import Quantize, Recipe
+
+SEQUENCES = 4
+"""Calibration sequences of a step that learns."""
+LEARNING_PASSES = 3
+"""A step forward is one pass, and the one back is two: to what enters, and to the weights."""
+LEARNING_VALUES = 20.0
+"""Values a weight and step: it is rounded, its gradient comes back, and it moves."""
+LEARNING_COPIES = 6
+"""Copies of a layer in fp32 beside it while it learns: weight, offsets, gradients, and what rounding keeps for them."""
+WEIGHING_PASSES = 3
+"""Tokens are weighed by a pass forward, and by one forward and one back through each layer."""
+
+
+def count_steps(recipe: Recipe) -> int:
+    """Return the steps in which each layer learns; 0 where nothing is learned."""
+    step = _find_step(recipe)
+    return int(quantize_step.option_value(step, "learning_steps") or 0) if step is not None else 0
+
+
+def weighs_tokens(recipe: Recipe) -> bool:
+    """Return whether tokens are weighed by the loss."""
+    step = _find_step(recipe)
+    return step is not None and bool(quantize_step.option_value(step, "loss_weights"))
+
+
+def half_operations(model: ModelFacts, recipe: Recipe) -> float:
+    """Return the operations in 16 bit, of all layers."""
+    step = _find_step(recipe)
+    if step is None:
+        return 0.0
+    parts = sizes(model)
+    learned = LEARNING_PASSES * min(SEQUENCES, step.samples) * count_steps(recipe)
+    weighed = WEIGHING_PASSES * step.samples if weighs_tokens(recipe) else 0
+    return 2.0 * parts.active_linears * (learned + weighed) * step.length
+
+
+def full_operations(model: ModelFacts, recipe: Recipe) -> float:
+    """Return the operations in fp32: of the output head."""
+    step = _find_step(recipe)
+    if step is None or not weighs_tokens(recipe):
+        return 0.0
+    return 2.0 * WEIGHING_PASSES * model.vocabulary * model.hidden_size * step.samples * step.length
+
+
+def values(model: ModelFacts, recipe: Recipe) -> float:
+    """Return the values that are read or written one by one."""
+    return LEARNING_VALUES * sizes(model).linears * count_steps(recipe)
+
+
+def layer_copies(recipe: Recipe) -> int:
+    """Return the copies of a layer in fp32 that learning holds."""
+    return LEARNING_COPIES if count_steps(recipe) else 0
+
+
+def _find_step(recipe: Recipe) -> Quantize | None:
+    """Return the native step of 4 or 8 bits in groups; None where there is none."""
+    step = recipe.step("quantize")
+    return step if isinstance(step, Quantize) and step.engine == "native" and step.method in methods.QUANTIZE else None

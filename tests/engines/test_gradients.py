@@ -1,0 +1,136 @@
+"""What gradients decide in the native engine: how much a token of the calibration text counts, and how weights are
+rounded."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.domain.jobs.progress import NoProgress
+from backend.engines.base import QuantizeRequest
+from backend.engines.native import calibration
+from backend.engines.native.files.resume import WorkFolder
+from backend.engines.native.layer_work import plan_units
+from backend.engines.native.loss_weights import FILE, LEAVING, LossWeights, Weights
+from backend.engines.native.methods import pipelines
+from backend.evaluate.quality.scoring import score
+from backend.layered.dequantize import open_plain
+from backend.layered.hidden_states import HiddenStates
+from backend.layered.layer_passes import LayerPasses
+from backend.layered.outline import Outline
+from tests.helpers.quantizing import GROUPS, run
+from tests.tiny import TEXT, tiny_llama
+
+SEED = 7
+READERS = {
+    "self_attn.q_proj": tuple(f".self_attn.{name}_proj" for name in "qkv"),
+    "mlp.down_proj": (".mlp.down_proj",),
+    LEAVING: ("",),
+}
+"""Modules whose outputs' gradients are summed, by the path that the weights have."""
+LEARNED: dict[str, Any] = {"method": "autoround", "clip": True, "learning_steps": 40, **GROUPS}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("model") / "llama")
+
+
+def measured(
+    model: Path, folder: Path, *, spill_bytes: int = 1 << 30, earlier: list[Weights] | None = None
+) -> tuple[list[Weights], Any]:
+    """The weights of all layers by the engine, in fp32, and the tokens that they are of; `earlier` are those that an
+    attempt before left."""
+    import torch
+
+    outline = Outline(open_plain(model))
+    tokens = calibration.sample_tokens(model, [TEXT], 4, 32, 0)
+    passes = LayerPasses(outline, tokens, ["cpu"], lambda _words: None)
+    request = QuantizeRequest(model_dir=model, out_dir=folder, method="gptq", calibration_texts=[TEXT], **GROUPS)
+    units, _ = plan_units(outline, pipelines.build(request, torch.bfloat16), GROUPS["group_size"])
+    with WorkFolder(folder, resumable=True) as work:
+        hidden = HiddenStates((*tokens.shape, outline.config.hidden_size), folder)
+        passes.embed(hidden)
+        if earlier is not None:
+            torch.save(earlier, folder / FILE)
+        weights = LossWeights(passes, units, SEED, spill_bytes).measure(hidden, work, lambda _share: None)
+        assert (folder / FILE).is_file() and not list(folder.glob("mapped-entering*"))
+    return weights, tokens
+
+
+def expected(model: Path, tokens: Any) -> dict[str, Any]:
+    """Squared gradients at the outputs of the linears [tokens], by the whole model in memory."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    whole = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).requires_grad_(False)
+    outputs: dict[str, Any] = {}
+
+    def watch(path: str) -> Any:
+        def keep(_module: Any, _args: Any, output: Any) -> None:
+            output.requires_grad_()
+            output.retain_grad()
+            outputs[path] = output
+
+        return keep
+
+    watched = {path: module for path, module in whole.model.named_modules() if isinstance(module, torch.nn.Linear)}
+    watched |= {f"layers.{number}": layer for number, layer in enumerate(whole.model.layers)}
+    for path, module in watched.items():
+        module.register_forward_hook(watch(path))
+    generator, squares = torch.Generator().manual_seed(SEED), {path: [] for path in watched}
+    for sequence in tokens:
+        logs = whole(sequence[None]).logits[0].log_softmax(-1)
+        drawn = torch.multinomial(logs.detach().exp(), 1, generator=generator)
+        logs.gather(1, drawn).sum().neg().backward()
+        for path, output in outputs.items():
+            squares[path].append(output.grad[0].square().sum(-1))
+    return {path: torch.cat(each) for path, each in squares.items()}
+
+
+def test_tokens_weigh_what_the_gradient_of_the_whole_model_says(model: Path, tmp_path: Path) -> None:
+    import torch
+
+    weights, tokens = measured(model, tmp_path / "memory")
+    whole = expected(model, tokens)
+    for number, layer in enumerate(weights):
+        for path, readers in READERS.items():
+            truth = torch.stack([whole[f"layers.{number}{reader}"] for reader in readers]).sum(0)
+            assert torch.allclose(layer[path], truth / truth.mean(), rtol=0.1, atol=0.02), (number, path)
+    in_files, _ = measured(model, tmp_path / "files", spill_bytes=0)
+    assert all(torch.equal(layer[path], weights[n][path]) for n, layer in enumerate(in_files) for path in layer)
+
+
+def test_weights_are_measured_once_for_all_attempts(model: Path, tmp_path: Path) -> None:
+    import torch
+
+    earlier = [{"mlp.down_proj": torch.ones(3)}]
+    weights, _ = measured(model, tmp_path / "work", earlier=earlier)
+    assert torch.equal(weights[0]["mlp.down_proj"], earlier[0]["mlp.down_proj"])
+
+
+def kl(model: Path, candidate: Path) -> float:
+    return float(score(model, candidate, TEXT, length=64, progress=NoProgress())["kl_mean"])
+
+
+def test_learned_rounding_is_closer_than_rounding_to_nearest_on_the_same_ranges(model: Path, tmp_path: Path) -> None:
+    result = run(model, tmp_path / "learned", **LEARNED)
+    run(model, tmp_path / "nearest", method="rtn", clip=True, **GROUPS)
+    shares = [layer["layer_error_share"] for layer in result.layers]
+    weighed = run(model, tmp_path / "weighed", loss_weights=True, **LEARNED)
+    assert [layer["layer_error_share"] for layer in weighed.layers] != shares
+    assert len(shares) == 14 and all(0 < share < 0.95 for share in shares)
+    assert kl(model, tmp_path / "learned") < 0.8 * kl(model, tmp_path / "nearest")
+
+
+def test_learning_is_the_same_each_time_and_never_costs(model: Path, tmp_path: Path) -> None:
+    def sha(name: str, **options: Any) -> str:
+        result = run(model, tmp_path / name, **LEARNED | options)
+        assert all(layer["layer_error_share"] <= 1 for layer in result.layers)
+        return hashlib.sha256((tmp_path / name / "model.safetensors").read_bytes()).hexdigest()
+
+    assert sha("a", learning_steps=3) == sha("b", learning_steps=3)
+    assert sha("once", learning_steps=1) is not None
