@@ -20,7 +20,8 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         visit.open("/catalog")
         visit.field("Runs on").fill("ml.g5.12xlarge")
         visit.page.get_by_role("option", name="ml.g5.12xlarge", exact=True).click()
-        visit.drawn()  # what is drawn anew can move the field
+        visit.page.wait_for_url(re.compile(r"[?&]catalog_instance=ml\.g5\.12xlarge(&|$)"))
+        visit.drawn()  # what is drawn anew moves the field
         visit.field("Search").fill("openorca gptq")
         field, count = (
             place.bounding_box() for place in (visit.field("Search"), visit.main.get_by_test_id("InputInstructions"))
