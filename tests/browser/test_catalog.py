@@ -12,6 +12,8 @@ from tests.browser.accessibility import violations
 from tests.browser.running import Studio
 from tests.browser.visit import visiting
 
+CHECK_MS = 120_000
+"""All models are checked for the instance, once."""
 GPTQ = "huggingface-llm-mistral-7b-openorca-gptq"
 
 
@@ -20,7 +22,7 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         visit.open("/catalog")
         visit.field("Runs on").fill("ml.g5.12xlarge")
         visit.page.get_by_role("option", name="ml.g5.12xlarge", exact=True).click()
-        visit.page.wait_for_url(re.compile(r"[?&]catalog_instance=ml\.g5\.12xlarge(&|$)"))
+        visit.page.wait_for_url(re.compile(r"[?&]catalog_instance=ml\.g5\.12xlarge(&|$)"), timeout=CHECK_MS)
         visit.drawn()  # what is drawn anew moves the field
         visit.field("Search").fill("openorca gptq")
         field, count = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from backend.domain.figures import figure
@@ -74,15 +75,22 @@ def target(step: Prune) -> tuple[str, float]:
 def apply(model: ModelFacts, recipe: Recipe) -> tuple[ModelFacts, Recipe]:
     """Return the smaller model, and the recipe of what is left to do with it; both as they are without a structured
     pruning. A target that is not reached gives the smallest model there is."""
+    return (model, recipe) if find_step(recipe) is None else _apply(model, recipe)
+
+
+@lru_cache(maxsize=1024)
+def _apply(model: ModelFacts, recipe: Recipe) -> tuple[ModelFacts, Recipe]:
     step = find_step(recipe)
-    if step is None:
-        return model, recipe
     rest = recipe.model_copy(update={"steps": tuple(other for other in recipe.steps if other is not step)})
     return cut_model(model, find_structure(model, recipe).structure), rest
 
 
+@lru_cache(maxsize=1024)
 def find_structure(model: ModelFacts, recipe: Recipe) -> StructureSearch:
-    """Return the largest structure that reaches the step's target, for a recipe that has such a step."""
+    """Return the largest structure that reaches the step's target, for a recipe that has such a step.
+
+    The last ones are remembered: the catalog asks for the same model on each kind of hardware.
+    """
     step = find_step(recipe)
     if step is None:
         raise ValueError("the recipe has no structured pruning")
