@@ -138,6 +138,7 @@ class _Run:
         """Measure how much each token counts, once: a later attempt finds it in the work folder."""
         if self.plan.experts:
             raise ImpossibleStack("`loss_weights` weighs the tokens of dense models: leave it out for experts.")
+        self.progress.note("The tokens of the calibration text are weighed by the loss first.")
         measured = LossWeights(self.passes, self.units, self.request.seed, self.request.spill_bytes)
         self.weights = measured.measure(hidden, work, lambda share: self.progress.advance(round(share * done, 2)))
 
