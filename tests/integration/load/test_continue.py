@@ -102,6 +102,7 @@ def test_a_continuation_that_fails_leaves_the_evaluation_to_be_continued_again(h
     assert continuation.prepare(home, old.id, 1) == spec
 
 
+@pytest.mark.alone
 def test_blocks_are_added_until_it_is_decided_and_no_more(home: Workspace, tmp_path: Path) -> None:
     options = evaluations.read_options(
         concurrency=(2,),

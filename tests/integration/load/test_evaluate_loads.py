@@ -52,6 +52,7 @@ def test_rates_are_compared_rate_by_rate_on_a_kept_copy_of_the_workload(home: Wo
     assert {row["clock"] for row in rows} == {"intended"}
 
 
+@pytest.mark.alone
 def test_requests_alternate_at_one_stream_and_slices_are_what_is_compared(home: Workspace) -> None:
     """Each prompt is asked of both, one right after the other, in an order that rotates; a gap of 1.5x is decided."""
     with running("exact_server.py", "--rate", 300) as a, running("exact_server.py", "--rate", 200) as b:
@@ -97,6 +98,7 @@ def test_a_server_that_dies_leaves_the_levels_done_and_the_other_variant(home: W
         evaluations.check_gates(document, evaluations.read_gates(["error_share > 99%"], document.options, waits=True))
 
 
+@pytest.mark.alone
 def test_a_sweep_finds_a_level_for_each_variant(home: Workspace) -> None:
     with running("broken_server.py") as url:
         document, _ = evaluated(home, [url], sweep=("latency_p50<=5s",), sweep_to=2.0, concurrency=(1,), requests=8)
