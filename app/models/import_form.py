@@ -132,11 +132,13 @@ def show_imported(opened: Workspace) -> None:
         with st.container(
             border=True, horizontal=True, vertical_alignment="center", key=f"import_imported-{known.card.path}"
         ):
-            missing = "" if known.present else " · :material/folder_off: the folder is gone"
+            absence = "its weights are not part of this demonstration" if opened.read_only else "the folder is gone"
+            missing = "" if known.present else f" · :material/folder_off: {absence}"
             owner = owner_suffix(opened, known.owner)
             title = f"**{plain(short_name(known.card.id))}**{missing}{owner}"
-            st.markdown(f"{title}  \n:small[{plain(known.card.path)}]", width="stretch")
-            if known.present:
+            folder = "" if opened.read_only else f"  \n:small[{plain(known.card.path)}]"
+            st.markdown(f"{title}{folder}", width="stretch")
+            if known.present or opened.read_only:
                 navigation.link("model", "Open", ":material/open_in_full:", id=known.card.path)
             options = disabled_unless_allowed(opened, Action.FORGET_MODEL, known.owner)
             with st.popover(

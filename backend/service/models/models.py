@@ -140,6 +140,12 @@ def _demonstration_card(workspace: Workspace, source: str) -> ModelCard | None:
     return next((card for card in cards if source in {card.id, card.path}), None)
 
 
+def _demonstrated(workspace: Workspace, limit: int) -> list[KnownModel]:
+    """Return the imported models that artifacts were made from."""
+    cards = [card for card in _artifact_parents(workspace, limit) if card.origin != "starter"]
+    return [KnownModel(card=card, present=is_present(card)) for card in cards]
+
+
 def _artifact_parents(workspace: Workspace, limit: int) -> list[ModelCard]:
     """Return the models that artifacts were made from, latest first."""
     with workspace.store.read() as session:
@@ -251,9 +257,10 @@ def is_remembered(workspace: Workspace, card: ModelCard) -> bool:
 
 
 def list_remembered(workspace: Workspace, *, limit: int = 100) -> list[KnownModel]:
-    """The imported folders, latest first."""
+    """Return the imported models, latest first; in a demonstration, those that it shows results of."""
     with workspace.store.read() as session:
-        return readable_rows(imported.list_rows(session, limit=limit), _known)
+        known = readable_rows(imported.list_rows(session, limit=limit), _known)
+    return known or (_demonstrated(workspace, limit) if workspace.read_only else [])
 
 
 def _known(row: ModelRow) -> KnownModel:
