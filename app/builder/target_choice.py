@@ -41,6 +41,13 @@ LIMITS = {
 
 PLACES = {"local": "This machine", "instance": "An instance", "sagemaker": "SageMaker", "neuron": "Neuron"}
 """Kinds of targets: the places where the job runs and its result is served."""
+TARGET_LABELS = {
+    "local": "Device of this machine",
+    "instance": "Instance or accelerator",
+    "sagemaker": "SageMaker instance",
+    "neuron": "Neuron instance",
+}
+"""Label of the field that says which target of that kind."""
 HELPS = (
     "This machine: made and served here. An instance: made here, planned for that instance or card. SageMaker: "
     "made by AWS's own toolkit in your account. Neuron: compiled here ahead of time, for Inferentia and Trainium."
@@ -69,7 +76,7 @@ def choose(opened: Workspace) -> str:
     choices = list(names) if current in names else [current, *names]
     # Draw the field; other names can be typed.
     chosen = st.selectbox(
-        "Target",
+        TARGET_LABELS[_place(current)],
         choices,
         index=choices.index(current),
         accept_new_options=True,
