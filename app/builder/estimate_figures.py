@@ -58,10 +58,13 @@ def tiles(estimate: Estimate) -> list[Tile]:
     before, after = estimate.weights_bytes_original, estimate.weights_bytes
     change = f"{after / before - 1:+.0%} from {size(before)}" if before and after != before else "as the original"
     job = dict(job_rows(estimate))
+    took, cost = job["Optimize job"], job["Cost of the job"]
+    if NOT_ESTIMATED in {took, cost}:
+        took, cost = ("–", "not known yet") if took == NOT_ESTIMATED else (took, "no price per hour")
     return [
         *(Tile(label, range_text(ends)) for label, ends in ranges if ends is not None),
         Tile("Weights", size(after), change),
-        Tile("Optimize job", dashed(job["Optimize job"]), job["Cost of the job"]),
+        Tile("Optimize job", dashed(took), cost),
     ]
 
 
