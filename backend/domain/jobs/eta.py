@@ -6,8 +6,10 @@ A range is (low, high) in seconds. It is a spread of what was observed, not a co
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from datetime import datetime
+from statistics import median
 from typing import NamedTuple
 
 WINDOWS = 8
@@ -16,6 +18,8 @@ SETTLING = 0.8
 """The most of an evaluation's time that starting servers and warming them up takes."""
 FEWEST_STEPS = 3
 """A rate's spread needs this many reports of progress."""
+FEWEST_FOR_MEDIAN, MOST_OF_MEDIAN = 3, 10.0
+"""Earlier jobs from which on a median is taken, and how many medians one of them may have lasted to count."""
 
 
 class ProgressReading(NamedTuple):
@@ -86,7 +90,9 @@ def from_paces(paces: Sequence[float], middle_s: float, elapsed_s: float = 0.0) 
 
 def _time_left(durations: Sequence[float], elapsed_s: float, basis: str) -> TimeLeft | None:
     """`basis` has a place for the earlier jobs that say it."""
-    left = [duration - elapsed_s for duration in durations]
+    # A job during which the machine slept says nothing.
+    most = MOST_OF_MEDIAN * median(durations) if len(durations) >= FEWEST_FOR_MEDIAN else math.inf
+    left = [duration - elapsed_s for duration in durations if duration <= most]
     if not left or max(left) <= 0:
         return None
     jobs = "an earlier job" if len(left) == 1 else f"{len(left)} earlier jobs"

@@ -87,6 +87,8 @@ def test_earlier_jobs_bound_what_is_left() -> None:
     assert "3 earlier jobs" in earlier.basis
     assert from_earlier([60, 200], 201) is None
     assert from_earlier([], 0) is None
+    slept = from_earlier([60, 50, 21_600, 55], 5)
+    assert slept is not None and (slept.low, slept.high) == (45, 55) and "3 earlier jobs" in slept.basis
 
 
 def test_runs_at_earlier_paces() -> None:
