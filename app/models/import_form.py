@@ -150,4 +150,5 @@ def show_imported(opened: Workspace) -> None:
                     key=f"import_forget-{known.card.path}",
                     on_click=_forget,
                     args=(opened, known.card.path),
+                    **options,
                 )

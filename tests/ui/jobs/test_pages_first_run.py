@@ -246,7 +246,9 @@ def test_a_folder_cannot_be_imported_and_the_button_says_why(
     assert at.button(key="import_submit").disabled and SENTENCE in at.button(key="import_submit").help
     with pytest.raises(ReadOnly, match=SENTENCE):
         models.remember(shown, str(folder))
-    assert not models.list_remembered(shown)
+    assert not any(known.present for known in models.list_remembered(shown))
+    text = studio.says(at)
+    assert "its weights are not part of this demonstration" in text and str(shown.settings.home) not in text
 
 
 def test_the_forms_say_why_nothing_can_be_submitted(shown: Workspace) -> None:

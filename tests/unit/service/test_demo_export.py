@@ -85,6 +85,12 @@ def test_what_comes_with_whetstone_is_small_whole_and_of_one_machine(shown: Work
     assert first_run.begin(shown) is None and first_run.status(shown) is None
 
 
+def test_the_models_that_it_shows_results_of_are_imported_ones_without_weights(shown: Workspace) -> None:
+    (known,) = models.list_remembered(shown)
+    assert known.card.id == "SmolLM2-135M-Instruct" and not known.present
+    assert models.resolve(shown, known.card.path) == known.card
+
+
 def test_the_report_is_whole_again(shown: Workspace) -> None:
     report = evaluations.report_file(shown, evaluations.list_titles(shown)[0].id).decode()
     assert "plotly.js v" in report and demo_export.SCRIPT_TOKEN not in report and report.count("</html>") == 1
