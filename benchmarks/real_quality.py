@@ -26,6 +26,7 @@ from backend.catalog.text import held_out_text
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.machine.hardware_lines import hardware_line
 from backend.domain.recipe.recipe import read
+from backend.domain.recipe.recovery import RecoverQuantized
 from backend.engines import native
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.evaluate.quality import scoring
@@ -36,7 +37,7 @@ from backend.service.models import models
 from backend.service.plans import cases
 from backend.settings import Settings
 from backend.worker.kinds.optimize import request_fields, weight_bytes
-from backend.worker.optimizing import calibration
+from backend.worker.optimizing import calibration, recovery
 
 RESULTS = Path(__file__).parent / "results"
 GROUPS = {"group_size": 64}
@@ -55,6 +56,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "GPTQ after AWQ g64, tokens weighed": {
         "quantize": {"method": "gptq", "awq_scales": True, "loss_weights": True, **GROUPS}
     },
+    "AWQ g64, scales trained 20 min": {"quantize": {"method": "awq", "recover": {"minutes": 20}, **GROUPS}},
     "AutoRound g64": {"quantize": {"method": "autoround", **GROUPS}},
     "Wanda 2:4": {"prune": {"method": "wanda", "pattern": "2:4"}},
 }
@@ -64,29 +66,34 @@ WINDOWS = 24
 TEXTS = ("chat and prose", "code")
 
 
-def planned(model: Path, home: Path, name: str) -> dict[str, Any]:
-    """What the engine is asked, with every default that the rules fill in."""
+def planned(model: Path, home: Path, name: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What the engine is asked, and the recovery after it, with every default that the rules fill in."""
     workspace = service.open_workspace(Settings(home=home))
     recipe = read({"name": name, "steps": [STEPS[name]]})
     verdict = cases.resolve(workspace, models.resolve(workspace, str(model)), recipe).verdict
     if verdict.plan is None:
         raise SystemExit(f"{name} is not valid here: {verdict.reasons}")
     (step,) = verdict.plan.steps
-    return (
-        request_fields(step.options)
-        if step.technique == "quantize"
-        else {"method": None, "pruning": Pruning(**step.options)}
-    )
+    if step.technique == "quantize":
+        return request_fields(step.options), step.options.get("recover")
+    return {"method": None, "pruning": Pruning(**step.options)}, None
+
+
+def quantized(request: QuantizeRequest) -> recovery.Changed:
+    """The quantization before a recovery."""
+    return recovery.Changed(result=native.quantize(request, NoProgress()).model_dump(mode="json"))
 
 
 def measured(model: Path, folder: Path, name: str) -> dict[str, Any]:
     """One method: made, then scored on each text."""
     out, began, busy = folder / "out", time.monotonic(), time.process_time()
     texts = calibration.texts(None, model)
-    request = QuantizeRequest(
-        model_dir=model, out_dir=out, calibration_texts=texts, **planned(model, folder / "home", name)
-    )
-    native.quantize(request, NoProgress())
+    fields, recover = planned(model, folder / "home", name)
+    request = QuantizeRequest(model_dir=model, out_dir=out, calibration_texts=texts, **fields)
+    if recover is None:
+        native.quantize(request, NoProgress())
+    else:
+        recovery.quantize_and_recover(request, RecoverQuantized(**recover), model, NoProgress(), quantized)
     values: dict[str, Any] = {
         "method": name,
         "bytes": weight_bytes(out),

@@ -77,6 +77,7 @@ def start_often(model: Path, engine: Any, starts: int) -> dict[str, Any]:
             left += [f"start {number}: {each}" for each in sorted(children() - before)]
             left += [f"start {number}: port {port}"] if is_listening(port) else []
             resident.append(psutil.Process().memory_info().rss)
+            print(f"{engine}: {number + 1} of {starts}, ready after {ready[-1]:.1f} s", file=sys.stderr, flush=True)
         left += [f"file {path.name}" for path in Path(folder).iterdir() if path.name != "server.log"]
     row = {
         "engine": engine,

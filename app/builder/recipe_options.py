@@ -187,6 +187,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             high=4096,
         ),
         Option("length", "Tokens per sequence", "Length of a calibration sequence.", "whole", low=8, high=32768),
+        recovering.QUANTIZED_SWITCH,
     ),
     "speculate": (
         Option(
@@ -303,7 +304,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             "choice",
             ("native", "llm-compressor"),
         ),
-        Option(recovering.SWITCH, "Recover", recovering.HELP, "flag"),
+        recovering.PRUNED_SWITCH,
     ),
     "compile": (),
 }
@@ -329,7 +330,7 @@ def shown_options(step: Step, *, experts: bool = False) -> tuple[Option, ...]:
     if isinstance(step, Speculate):
         hidden = set(speculation.OPTIONS) - SPECULATE[step.method].options
     own = tuple(_for_method(option, step) for option in STEP_OPTIONS[step.technique] if option.name not in hidden)
-    return own + (recovering.OPTIONS if isinstance(step, Prune) and step.recover else ())
+    return own + recovering.settings(step)
 
 
 def _for_method(option: Option, step: Step) -> Option:
@@ -354,7 +355,7 @@ def _hidden_options(step: Quantize) -> set[str]:
     method = quantize_step.method_row(step)
     hidden = set(methods.TUNED) - method.defaults.keys()
     if method.group_size is None:
-        hidden |= {"group_size", "symmetric", "format", *methods.MIXED}
+        hidden |= {"group_size", "symmetric", "format", recovering.SWITCH, *methods.MIXED}
     if step.target_bits is None and step.eight_bits is None:
         hidden |= {"eight_bits"}
     if len(method.bits) == 1:
@@ -382,7 +383,7 @@ def with_setting(recipe: Recipe, where: int | str, name: str, new: Any) -> Recip
             options = {key: value for key, value in options.items() if key not in methods.TARGETS}
         if name == "pattern" and new != "unstructured":
             options = {key: value for key, value in options.items() if key != "sparsity"}
-        if isinstance(step, Prune) and name.partition(".")[0] == recovering.SWITCH:
+        if isinstance(step, Prune | Quantize) and name.partition(".")[0] == recovering.SWITCH:
             name, new = recovering.SWITCH, recovering.with_setting(step, name, new)
         if isinstance(step, Speculate):
             options |= speculation.linked_changes(step.tokens_by_batch, step.tokens, name, new)
@@ -405,7 +406,7 @@ def _options_for_method(step: Step, method: Any, options: dict[str, Any]) -> dic
     dropped = {"bits", "group_size", "symmetric", "format", *methods.TUNED} if step.technique == "quantize" else set()
     dropped |= {"kv_cache"} if method == "kv_cache" else set()
     dropped |= {"outside_experts"} if method in {"kv_cache", methods.GGUF, options.get("outside_experts")} else set()
-    dropped |= set(methods.MIXED) if method not in methods.GROUP_SIZE else set()
+    dropped |= {recovering.SWITCH, *methods.MIXED} if method not in methods.GROUP_SIZE else set()
     return {k: v for k, v in options.items() if k not in dropped}
 
 

@@ -1,4 +1,4 @@
-"""The recovery of a prune step as options of the form: a switch and its settings. Pure: no widgets.
+"""The recovery of a prune or quantize step as options of the form: a switch and its settings. Pure: no widgets.
 
 Their names have a dot, `recover.rank`, since they are one level deeper in the recipe.
 """
@@ -8,18 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from app.builder.option import Option
-from backend.domain.recipe.recipe import Prune
+from backend.domain.recipe.recipe import Prune, Quantize
 
 SWITCH = "recover"
-OPTIONS = (
-    Option(
-        "recover.rank",
-        "Recovery rank",
-        "Rank of the two factors learned for each matrix; a higher one can recover more.",
-        "whole",
-        low=1,
-        high=256,
-    ),
+COMMON = (
     Option(
         "recover.steps",
         "Recovery steps",
@@ -31,7 +23,7 @@ OPTIONS = (
     Option(
         "recover.learning_rate",
         "Learning rate",
-        "At its highest, 1.5 / hidden size where empty; lower it where the loss rises.",
+        "At its highest; the usual one where empty. Lower it where the loss rises.",
         "rate",
         low=1e-6,
         high=1.0,
@@ -53,12 +45,6 @@ OPTIONS = (
         high=1000,
     ),
     Option(
-        "recover.teacher",
-        "Learn from the original",
-        "Learn from the predictions of the original, which needs both models in memory.",
-        "flag",
-    ),
-    Option(
         "recover.minutes",
         "Recovery minutes",
         "At most; the learning rate falls with the time. Empty: the steps alone decide.",
@@ -73,10 +59,54 @@ OPTIONS = (
         "flag",
     ),
 )
-HELP = (
-    "A short fine-tune afterwards recovers part of the lost quality and changes no zero. Needs the whole model"
-    " in memory."
+AFTER_PRUNING = (
+    *COMMON,
+    Option(
+        "recover.rank",
+        "Recovery rank",
+        "Rank of the two factors learned for each matrix; a higher one can recover more.",
+        "whole",
+        low=1,
+        high=256,
+    ),
+    Option(
+        "recover.teacher",
+        "Learn from the original",
+        "Learn from the predictions of the original, which needs both models in memory.",
+        "flag",
+    ),
 )
+AFTER_QUANTIZATION = (
+    *COMMON,
+    Option(
+        "recover.learn",
+        "What is learned",
+        "scales: the integers stay as they are. weights: they may change too, which needs more memory and steps.",
+        "choice",
+        ("scales", "weights"),
+    ),
+)
+PRUNED_SWITCH = Option(
+    SWITCH,
+    "Recover",
+    "A short fine-tune afterwards recovers part of the lost quality and changes no zero. Needs the whole model in "
+    "memory.",
+    "flag",
+)
+QUANTIZED_SWITCH = Option(
+    SWITCH,
+    "Recover",
+    "Quantization-aware training: a short fine-tune afterwards, taught by the original, recovers part of the lost "
+    "quality. Needs the whole model in memory.",
+    "flag",
+)
+
+
+def settings(step: Any) -> tuple[Option, ...]:
+    """Return the settings of the step's recovery; none if it has no recovery."""
+    if not isinstance(step, Prune | Quantize) or step.recover is None:
+        return ()
+    return AFTER_PRUNING if isinstance(step, Prune) else AFTER_QUANTIZATION
 
 
 def value(step: Any, name: str) -> Any:
@@ -86,7 +116,7 @@ def value(step: Any, name: str) -> Any:
     return getattr(step.recover, name.removeprefix(f"{SWITCH}."))
 
 
-def with_setting(step: Prune, name: str, new: Any) -> Any:
+def with_setting(step: Prune | Quantize, name: str, new: Any) -> Any:
     """Return the value of `recover` once `name` is `new`."""
     if name == SWITCH:
         return bool(new)

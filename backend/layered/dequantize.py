@@ -146,8 +146,23 @@ class CompressedTensorsSource(PackedSource):
 
     def weight(self, name: str, parts: dict[str, torch.Tensor]) -> torch.Tensor:
         """Make a weight, [in, out] for families that store it so. Raises ModelDamaged if the library refuses it."""
+        weight = self._decompress(name.removesuffix(".weight"), parts)["weight"]
+        return weight.T.contiguous() if self.transposed else weight
+
+    def grid(self, module: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return scale (fp32) and zero point (int8), [out, groups], of a module with integer weights.
+
+        Raises ModelDamaged.
+        """
+        import torch
+
+        state = self._decompress(module, self.stored(f"{module}.weight"))
+        scale, zero_point = state["weight_scale"].float(), state.get("weight_zero_point")
+        return scale, torch.zeros_like(scale, dtype=torch.int8) if zero_point is None else zero_point.to(torch.int8)
+
+    def _decompress(self, module: str, parts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the `weight` [out, in] with its scale and zero point, by local name."""
         # 1. Give the library the parts by its own names, [out, in].
-        module = name.removesuffix(".weight")
         scheme = self.scheme(module)
         state = {part.removeprefix(f"{module}."): tensor for part, tensor in parts.items()}
         state["weight_scale"] = state["weight_scale"].float()
@@ -156,22 +171,21 @@ class CompressedTensorsSource(PackedSource):
 
         # 2. Let it dequantize them.
         try:
-            weight = _decompressed(state, scheme, str(scheme.format or self.quantization.format))
+            return _decompressed(state, scheme, str(scheme.format or self.quantization.format))
         except (ValueError, KeyError, IndexError, AssertionError, RuntimeError) as error:
             if out_of_memory(error):
                 raise
             raise ModelDamaged(
                 f"compressed-tensors does not read {module} ({error}): export the model again."
             ) from None
-        return weight.T.contiguous() if self.transposed else weight
 
     def scale(self, name: str) -> torch.Tensor | None:
         """Return the scale in fp32, if it is stored."""
         return self.one(name).float() if name in self.files else None
 
 
-def _decompressed(state: dict[str, torch.Tensor], scheme: Any, form: str) -> torch.Tensor:
-    """Return the weight [out, in] as the library makes it of its parts.
+def _decompressed(state: dict[str, torch.Tensor], scheme: Any, form: str) -> dict[str, torch.Tensor]:
+    """Return the weight [out, in] as the library makes it of its parts, with what else it unpacks.
 
     Its decompressor guesses blocks from the shape of the scales and takes one column of blocks for scales of outputs,
     so blocks go to the function below it, with the scheme.
@@ -180,10 +194,10 @@ def _decompressed(state: dict[str, torch.Tensor], scheme: Any, form: str) -> tor
     from compressed_tensors.quantization.lifecycle.forward import dequantize
 
     if scheme.weights.strategy == "block":
-        weight: torch.Tensor = dequantize(state["weight"], state["weight_scale"], args=scheme.weights)
-        return weight
+        return state | {"weight": dequantize(state["weight"], state["weight_scale"], args=scheme.weights)}
     compressor: Any = BaseCompressor.get_value_from_registry(form)
-    return compressor.decompress(state, scheme)["weight"]  # type: ignore[no-any-return]
+    unpacked: dict[str, torch.Tensor] = compressor.decompress(state, scheme)
+    return unpacked
 
 
 def _for_the_library(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from backend.domain.jobs.progress import NoProgress
 from backend.engines.base import QuantizeRequest
-from backend.engines.native import calibration
+from backend.engines.native import calibration, quantize
 from backend.engines.native.files.resume import WorkFolder
 from backend.engines.native.layer_work import plan_units
 from backend.engines.native.loss_weights import FILE, LEAVING, LossWeights, Weights
@@ -22,6 +22,7 @@ from backend.layered.hidden_states import HiddenStates
 from backend.layered.layer_passes import LayerPasses
 from backend.layered.outline import Outline
 from tests.helpers.quantizing import GROUPS, run
+from tests.helpers.stopping import Stopped, StoppingAt
 from tests.tiny import TEXT, tiny_llama
 
 SEED = 7
@@ -110,6 +111,31 @@ def test_weights_are_measured_once_for_all_attempts(model: Path, tmp_path: Path)
     earlier = [{"mlp.down_proj": torch.ones(3)}]
     weights, _ = measured(model, tmp_path / "work", earlier=earlier)
     assert torch.equal(weights[0]["mlp.down_proj"], earlier[0]["mlp.down_proj"])
+
+
+def test_an_attempt_that_is_ended_in_the_first_layer_leaves_the_weights_to_the_next(
+    model: Path, tmp_path: Path
+) -> None:
+    values: dict[str, Any] = {"method": "awq", "bits": 4, "group_size": 32, "tuning": {"loss_weights": True}}
+    request = QuantizeRequest(
+        model_dir=model,
+        out_dir=tmp_path / "out",
+        work_dir=tmp_path / "work",
+        calibration_texts=[TEXT],
+        samples=4,
+        length=16,
+        **values,
+    )
+    with pytest.raises(Stopped):
+        quantize(request, StoppingAt("optimize"))
+    weights = tmp_path / "work" / FILE
+    written = weights.stat().st_mtime_ns
+    with pytest.raises(Stopped):
+        quantize(request, StoppingAt("optimize"))
+    assert weights.stat().st_mtime_ns == written
+    again = StoppingAt()
+    quantize(request, again)
+    assert again.seen == ["load", "weigh", "optimize", "write"]
 
 
 def kl(model: Path, candidate: Path) -> float:

@@ -40,7 +40,7 @@ class Case:
         values = {"texts": TEXTS, "work_dir": out.with_name(out.name + "-work"), **CALIBRATION, **changes}
         request = RecoverRequest(
             original_dir=self.model,
-            pruned_dir=self.pruned,
+            start_dir=self.pruned,
             out_dir=out,
             linears=self.linears,
             options=options,

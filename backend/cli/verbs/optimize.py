@@ -111,7 +111,7 @@ def optimize_command(
         "bytes_after",
         "average_bits",
         "recovery",
-        *(["structure"] if "structure" in ended.result else []),
+        *(name for name in ("structure", "quantized_recovery") if name in ended.result),
     )
     text = _text(model, document, variants.why_unserved(workspace, str(document["artifact"])))
     second = jobs.find_follower(workspace, ended.id) if then is not None else None
@@ -140,8 +140,8 @@ def _text(model: str, document: dict[str, Any], unserved: str | None) -> str:
         lines.append(f"  {quality_loss.manifest_words(quality)}, scored on the held-out text `{quality.get('text')}`")
     if ruined := quality.get("below_floor"):
         lines.append(f"  WARNING: {ruined}")
-    if document["recovery"]:
-        lines.append(f"  {gain_sentence(document['recovery']['quality'])}")
+    for record in filter(None, (document["recovery"], document.get("quantized_recovery"))):
+        lines.append(f"  {gain_sentence(record['quality'])}")
     # 3. How to go on.
     way_on = (
         f"It cannot be served here: {unserved}." if unserved else next_command("evaluate", model, document["artifact"])

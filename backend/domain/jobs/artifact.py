@@ -96,6 +96,8 @@ class Manifest(Frozen):
     `ranking`."""
     recovery: Facts | None = None
     """The fine-tune after pruning: its options, the loss curve, the quality before and after."""
+    quantized_recovery: Facts | None = Field(None, exclude_if=lambda value: value is None)
+    """The same after quantization."""
     training: Facts | None = None
     """The training of a draft, which is no variant of its parent: its options, its data and its figures
     (`engines.drafts.train`)."""

@@ -32,23 +32,22 @@ def weighs_tokens(recipe: Recipe) -> bool:
     return step is not None and bool(quantize_step.option_value(step, "loss_weights"))
 
 
-def half_operations(model: ModelFacts, recipe: Recipe) -> float:
-    """Return the operations in 16 bit, of all layers."""
+def learning_operations(model: ModelFacts, recipe: Recipe) -> float:
+    """Return the operations in 16 bit, of all layers, while they learn."""
     step = _find_step(recipe)
     if step is None:
         return 0.0
-    parts = sizes(model)
-    learned = LEARNING_PASSES * min(SEQUENCES, step.samples) * count_steps(recipe)
-    weighed = WEIGHING_PASSES * step.samples if weighs_tokens(recipe) else 0
-    return 2.0 * parts.active_linears * (learned + weighed) * step.length
+    sequences = LEARNING_PASSES * min(SEQUENCES, step.samples) * count_steps(recipe)
+    return 2.0 * sizes(model).active_linears * sequences * step.length
 
 
-def full_operations(model: ModelFacts, recipe: Recipe) -> float:
-    """Return the operations in fp32: of the output head."""
+def weighing_operations(model: ModelFacts, recipe: Recipe) -> tuple[float, float]:
+    """Return the operations while tokens are weighed: (of all layers in 16 bit, of the output head in fp32)."""
     step = _find_step(recipe)
     if step is None or not weighs_tokens(recipe):
-        return 0.0
-    return 2.0 * WEIGHING_PASSES * model.vocabulary * model.hidden_size * step.samples * step.length
+        return 0.0, 0.0
+    tokens = 2.0 * WEIGHING_PASSES * step.samples * step.length
+    return tokens * sizes(model).active_linears, tokens * model.vocabulary * model.hidden_size
 
 
 def values(model: ModelFacts, recipe: Recipe) -> float:

@@ -36,7 +36,7 @@ ROUNDED_VALUES = 3.3
 """Values a weight that is rounded once, besides one for each search."""
 TAPPED_VALUES = 0.5
 """Values a token and input of a linear while statistics are collected."""
-PHASES = ("load", "structure", "sensitivity", "optimize", "quality", "compile", "write")
+PHASES = ("load", "structure", "sensitivity", "weigh", "optimize", "quality", "compile", "write")
 LOSS_WINDOWS = 4
 """Windows of the calibration text on which layers are ranked by the loss without each."""
 SOLVED_CUBES = 4
@@ -76,6 +76,9 @@ def job_phases(
         seconds["structure"] = _structure_seconds(model, recipe, rates, end)
     if any(isinstance(step, Quantize | Prune) for step in rest.steps):
         seconds["optimize"] = tries * _optimize_seconds(smaller, rest, rates, end)
+    if gradient_passes.weighs_tokens(rest):
+        half, full = gradient_passes.weighing_operations(smaller, rest)
+        seconds["weigh"] = tries * (half / rates.half[end] / rates.cards + full / rates.full[end])
     if rewrites:
         seconds["quality"] = tries * _scoring_seconds(model, recipe, rates, end)
     if probes:
@@ -97,11 +100,12 @@ def _optimize_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, e
     squares = sum(shape.inputs * min(shape.inputs, error_tokens(recipe)) * shape.copies for shape in linears(model))
     half = 2.0 * parts.active_linears * passes * tokens + min(tokens, error_tokens(recipe)) * model.layers * squares
     values = TAPPED_VALUES * tokens * model.layers * widths + (ROUNDED_VALUES + _search_count(recipe)) * parts.linears
-    half += gradient_passes.half_operations(model, recipe)
+    half += gradient_passes.learning_operations(model, recipe)
     values += gradient_passes.values(model, recipe)
     seconds = half / rates.half[end] / rates.cards + values / rates.values[end]
-    seconds += (_search_operations(model, recipe) + gradient_passes.full_operations(model, recipe)) / rates.full[end]
-    seconds += recovery_needs.seconds(model, recipe, rates.full[end])
+    seconds += _search_operations(model, recipe) / rates.full[end]
+    for recovery in recovery_needs.find_recoveries(recipe):
+        seconds += recovery_needs.seconds(model, recipe, rates.full[end], recovery)
     if rates.link is not None:
         states = 2 * 4 * passes * tokens * model.hidden_size * model.layers
         seconds += (states + 4 * parts.linears) / rates.link[end]
@@ -114,7 +118,7 @@ def _structure_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, 
     if step is None:
         return 0.0
     # 1. Passes of the calibration text through the layers, or of windows through those behind each layer.
-    recovery = recovery_needs.seconds(model, recipe, rates.full[end])
+    recovery = recovery_needs.seconds(model, recipe, rates.full[end], recovery_needs.find_recovery(recipe))
     half, full = 2.0 * parts.active_linears * recovery_needs.SAMPLES * recovery_needs.LENGTH, 0.0
     if step.method == "depth" and step.importance == "loss":
         rounds = model.layers - structure.find_structure(model, recipe).structure.layers
@@ -131,7 +135,7 @@ def _structure_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, 
 
 def _scoring_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, end: int) -> float:
     parts, positions = sizes(model), scored_windows(model) * WINDOW_TOKENS
-    scorings = 3 if recovery_needs.find_recovery(recipe) else 2
+    scorings = 2 + len(recovery_needs.find_recoveries(recipe))
     full = 2.0 * (parts.active_linears + parts.embedding) * scorings * positions
     return full / rates.full[end] + SCORED_VALUES * positions * model.vocabulary * (scorings - 1) / rates.values[end]
 

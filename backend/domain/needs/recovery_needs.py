@@ -1,6 +1,7 @@
-"""Estimates what a recovery needs: memory for the whole model, operations, and disk for the results between its steps.
+"""Estimates what recoveries need: memory for the whole model, operations, and disk for the results between its steps.
 
-Pure arithmetic over the facts, with the formula in words. Knows nothing of what else a job does.
+A recipe may have one after pruning and one after quantization. Pure arithmetic over the facts, with the formula in
+words. Knows nothing of what else a job does.
 """
 
 from __future__ import annotations
@@ -8,7 +9,15 @@ from __future__ import annotations
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
-from backend.domain.recipe.recovery import MOST_STEPS, MOST_VALIDATION, TIMED_VALIDATIONS, VALIDATIONS, Recover
+from backend.domain.recipe.recovery import (
+    MOST_STEPS,
+    MOST_VALIDATION,
+    TIMED_VALIDATIONS,
+    VALIDATIONS,
+    Recover,
+    RecoverQuantized,
+    Recovery,
+)
 
 SAMPLES, LENGTH = (int(Quantize.model_fields[name].default) for name in ("samples", "length"))
 """Sequences that calibrate, and tokens of one, where no quantize step says it."""
@@ -21,19 +30,32 @@ TRAINED_VALUES = 4
 """fp32 values per parameter of a factor: itself, its gradient and Adam's two moments."""
 TRAINED_PASSES = 3
 """A forward and a backward pass, in forward passes; a teacher is one more."""
+GROUP_VALUES = 32
+"""The fewest weights that share a scale."""
 FORMULA = (
     "the whole model in fp32: 4 bytes a parameter, 5 more for each pruned weight (its mask, and the sum with its "
-    "adapter), 4 more a parameter for the teacher, and the activations and logits of one batch"
+    "adapter) or 4 for each quantized one (the product with its scale; 16 where it is learned), 4 more a parameter for "
+    "the teacher, and the activations and logits of one batch"
 )
-
-
 TIME_FORMULA = "2 x parameters x tokens of two validations and one step / the rate of 16-bit operations"
 
 
 def find_recovery(recipe: Recipe) -> Recover | None:
-    """Return the recipe's recovery; None if it has none."""
+    """Return the recipe's recovery after pruning; None if it has none."""
     step = recipe.step("prune")
     return step.recover if isinstance(step, Prune) else None
+
+
+def find_quantized_recovery(recipe: Recipe) -> RecoverQuantized | None:
+    """Return the recipe's recovery after quantization; None if it has none."""
+    step = recipe.step("quantize")
+    return step.recover if isinstance(step, Quantize) else None
+
+
+def find_recoveries(recipe: Recipe) -> list[Recovery]:
+    """Return the recoveries of the recipe, in their order."""
+    steps: tuple[Recovery | None, ...] = (find_recovery(recipe), find_quantized_recovery(recipe))
+    return [step for step in steps if step is not None]
 
 
 def calibration_size(recipe: Recipe) -> tuple[int, int]:
@@ -44,45 +66,53 @@ def calibration_size(recipe: Recipe) -> tuple[int, int]:
 
 def memory_bytes(model: ModelFacts, recipe: Recipe) -> int:
     """Return the peak bytes without the runtime; 0 without a recovery. `FORMULA` is the same in words."""
-    step = find_recovery(recipe)
-    if step is None:
-        return 0
-    tokens, parts = step.batch * calibration_size(recipe)[1], sizes(model)
-    weights = model.parameters * (8 if step.teacher else 4) + 5 * parts.linears
-    factors = sum(shape.copies * (shape.inputs + shape.outputs) for shape in linears(model)) * model.layers * step.rank
-    widths = model.hidden_size + model.intermediate_size
+    return max((_memory_bytes(model, recipe, step) for step in find_recoveries(recipe)), default=0)
+
+
+def _memory_bytes(model: ModelFacts, recipe: Recipe, step: Recovery) -> int:
+    # 1. Both models, and what is learned with its gradients and moments.
+    parts = sizes(model)
+    weights = model.parameters * (8 if step.teacher else 4)
+    if isinstance(step, Recover):
+        copies = sum(shape.copies * (shape.inputs + shape.outputs) for shape in linears(model))
+        weights += 5 * parts.linears + 4 * TRAINED_VALUES * copies * model.layers * step.rank
+    else:
+        trained = parts.linears if step.learn == "weights" else 0
+        weights += 4 * parts.linears + 4 * (TRAINED_VALUES - 1) * trained
+        weights += 4 * TRAINED_VALUES * parts.linears // GROUP_VALUES
+    # 2. One batch on its way through the model and back.
+    tokens, widths = step.batch * calibration_size(recipe)[1], model.hidden_size + model.intermediate_size
     activations = tokens * (LAYER_VALUES * model.layers * widths + VOCABULARY_VALUES * model.vocabulary)
-    return weights + 4 * (TRAINED_VALUES * factors + activations)
+    return weights + 4 * activations
 
 
-def operations(model: ModelFacts, recipe: Recipe) -> float:
+def operations(model: ModelFacts, recipe: Recipe, step: Recovery) -> float:
     """Return the most operations, with all steps made: 2 x parameters x tokens per forward pass."""
-    step = find_recovery(recipe)
-    if step is None:
-        return 0.0
     validations = VALIDATIONS if step.minutes is None else TIMED_VALIDATIONS
     return _operations(model, recipe, step, step.steps, validations + 1)
 
 
-def _operations(model: ModelFacts, recipe: Recipe, step: Recover, steps: int, validations: int) -> float:
+def _operations(model: ModelFacts, recipe: Recipe, step: Recovery, steps: int, validations: int) -> float:
     parts, teacher = sizes(model), 1 if step.teacher else 0
     sequences = steps * step.batch * (TRAINED_PASSES + teacher) + validations * MOST_VALIDATION * (1 + teacher)
     return 2.0 * (parts.active_linears + parts.embedding) * sequences * calibration_size(recipe)[1]
 
 
-def seconds(model: ModelFacts, recipe: Recipe, rate: float) -> float:
-    """Return the most seconds of the recovery at `rate` operations a second: all steps, or the minutes it may take."""
-    step, whole = find_recovery(recipe), operations(model, recipe) / rate
-    if step is None or step.minutes is None:
+def seconds(model: ModelFacts, recipe: Recipe, rate: float, step: Recovery | None) -> float:
+    """Return the most seconds of a recovery at `rate` operations a second: all steps, or the minutes it may take; 0 for
+    none."""
+    if step is None:
+        return 0.0
+    whole = operations(model, recipe, step) / rate
+    if step.minutes is None:
         return whole
     return 60.0 * step.minutes if step.steps == MOST_STEPS else min(whole, 60.0 * step.minutes)
 
 
-def least_minutes(model: ModelFacts, recipe: Recipe, rate: float | None) -> float:
+def least_minutes(model: ModelFacts, recipe: Recipe, rate: float | None, step: Recovery) -> float:
     """Return the minutes until there is a first result to keep, a validation, one step and another validation, at
-    `rate` operations a second; 0 without a recovery, and where the rate is not known."""
-    step = find_recovery(recipe)
-    return _operations(model, recipe, step, 1, 2) / rate / 60 if step is not None and rate else 0.0
+    `rate` operations a second; 0 where the rate is not known."""
+    return _operations(model, recipe, step, 1, 2) / rate / 60 if rate else 0.0
 
 
 def memory_note(model: ModelFacts, recipe: Recipe) -> str:

@@ -175,8 +175,10 @@ def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None =
         job_memory.peak_bytes(model, recipe, original) if recipe.step("quantize") or recipe.step("prune") else original
     )
     recovering = recovery_needs.memory_bytes(model, recipe)
-    disk += 2 * original_bytes(model) if recovering else 0
-    if structure.find_step(recipe) is not None and not recovering:
+    after_pruning = recovery_needs.find_recovery(recipe) is not None
+    disk += 2 * original_bytes(model) if after_pruning else 0
+    disk += weights if recovery_needs.find_quantized_recovery(recipe) else 0
+    if structure.find_step(recipe) is not None and not after_pruning:
         disk += weights  # the smaller model in 16 bit, before what follows
     formulas = {name: need_formulas(recipe)[name] for name in ("weights", "disk", "memory")}
     return JobNeeds(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)

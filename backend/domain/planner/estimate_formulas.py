@@ -47,9 +47,11 @@ def need_formulas(recipe: Recipe) -> dict[str, str]:
     """Return FORMULAS as far as they depend on the recipe."""
     cut = structure.find_step(recipe) is not None
     formulas = FORMULAS | {"weights": f"{FORMULAS['weights']}, of the smaller model"} if cut else FORMULAS
-    if recovery_needs.find_recovery(recipe) is None:
+    if not recovery_needs.find_recoveries(recipe):
         return formulas
-    disk = FORMULAS["disk"] + " + the pruned and the recovered weights in 16 bit"
+    disk = FORMULAS["disk"]
+    disk += " + the pruned and the recovered weights in 16 bit" if recovery_needs.find_recovery(recipe) else ""
+    disk += " + the quantized weights" if recovery_needs.find_quantized_recovery(recipe) else ""
     return formulas | {"memory": f"{FORMULAS['memory']}; in recovery {recovery_needs.FORMULA}", "disk": disk}
 
 

@@ -83,7 +83,7 @@ def reads_text(recipe: Recipe) -> bool:
         return uses_imatrix(step)
     if not isinstance(step, Quantize) or step.method != "rtn" or step.engine != "native":
         return True
-    searches = bool(option_value(step, "clip") or step.kv_cache)
+    searches = bool(option_value(step, "clip") or step.kv_cache or step.recover)
     return searches or step.target_bits is not None or recipe.limits.fall_back
 
 
@@ -112,6 +112,8 @@ def engine_options(step: Quantize) -> dict[str, Any]:
     for name in ("samples", "length"):
         if getattr(step, name) != type(step).model_fields[name].default:
             options[name] = getattr(step, name)
+    if step.recover is not None:
+        options["recover"] = step.recover.all_options()
     return options
 
 
@@ -154,7 +156,7 @@ def option_problems(step: Quantize) -> list[str]:
         problems += _average_problems(step)
     if step.eight_bits and in_groups and bits(step) == 8:
         problems.append("`eight_bits` chooses the 8-bit form used next to 4 bits, and the step makes 8: leave it out.")
-    problems += _outside_problems(step)
+    problems += _outside_problems(step) + _recovery_problems(step)
     # 4. The key-value cache.
     if step.method == "kv_cache" and step.kv_cache:
         problems.append("kv_cache is the method already: leave the option of that name out.")
@@ -174,6 +176,21 @@ def _outside_problems(step: Quantize) -> list[str]:
         return [f"`outside_experts` needs a format for each part: leave out {_own_format(step)}, or `outside_experts`."]
     if step.target_bits is not None:
         return ["`target_bits` chooses a precision for each group, as `outside_experts` does: leave one of them out."]
+    return []
+
+
+def _recovery_problems(step: Quantize) -> list[str]:
+    """Return why what the step stores cannot be trained; empty if it can, or nobody asks for it."""
+    if step.recover is None:
+        return []
+    if method_row(step).group_size is None:
+        takers = ", ".join(GROUP_SIZE)
+        return [f"`recover` trains weights in groups, which {takers} make: use one of them, or leave it out."]
+    if step.format == "autoawq" or step.engine != "native":
+        return [f"`recover` trains what the native engine stores: leave out {_own_format(step)}, or `recover`."]
+    mixed = next((name for name in MIXED if getattr(step, name) is not None), None)
+    if mixed is not None:
+        return [f"`recover` trains one precision, and `{mixed}` makes several: leave one of them out."]
     return []
 
 
@@ -202,7 +219,7 @@ def _activation_problems(step: Quantize) -> list[str]:
 
 def _gguf_problems(step: Quantize) -> list[str]:
     """Return one sentence for the first option that llama.cpp's quantizer does not take."""
-    foreign = ("bits", "group_size", "symmetric", "kv_cache", "outside_experts", *(name for name in (*TUNED, *MIXED)))
+    foreign = ("bits", "group_size", "symmetric", "kv_cache", "outside_experts", "recover", *TUNED, *MIXED)
     own = method_row(step).defaults
     stated = next((name for name in foreign if name not in own and getattr(step, name) is not None), None)
     if stated is None:

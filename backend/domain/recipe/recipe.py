@@ -145,6 +145,9 @@ class Quantize(_Step):
     """autoround: steps of each layer; its own number where it is empty."""
     loss_weights: bool | None = None
     """awq, gptq, autoround: tokens of the calibration text count by how much an error there changes the answer."""
+    recover: recovery.RecoverQuantized | None = None
+    """rtn, awq, gptq, autoround: a short fine-tune of what is stored (quantization-aware training); `true` for its
+    defaults."""
     engine: Literal["native", "llm-compressor", "autoawq"] = "native"
     calibration: str = "bundled"
     """`bundled`, or a JSONL, Parquet or text file."""
@@ -153,6 +156,11 @@ class Quantize(_Step):
     length: int = Field(512, ge=8, le=32768)
     """Tokens of a calibration sequence."""
     format: Literal["compressed-tensors", "autoawq"] = "compressed-tensors"
+
+    @field_validator("recover", mode="before")
+    @classmethod
+    def _read_recover(cls, value: Any) -> Any:
+        return recovery.read_recover(value, recovery.RecoverQuantized)
 
 
 class Speculate(_Step):

@@ -1,6 +1,6 @@
 """The options of a recovery.
 
-The short fine-tune after pruning that wins back some of the lost quality, and its wording.
+The short fine-tune after pruning or quantization that wins back some of the lost quality, and its wording.
 
 Knows nothing of models (`needs/recovery_needs` does) and of how it is done (engines/native/recovery).
 """
@@ -8,7 +8,7 @@ Knows nothing of models (`needs/recovery_needs` does) and of how it is done (eng
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
@@ -28,25 +28,20 @@ WIDE_RATE = 1.5
 matrix goes (Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""
 
 
-class Recover(Frozen):
-    """The options.
+class FineTune(Frozen):
+    """The options that every recovery has.
 
     Written as `true` where nothing differs from the defaults, which docs/decisions/0014-recovery.md explains.
     """
 
-    rank: int = Field(8, ge=1, le=256)
-    """Rank of the two factors that are learned for each pruned matrix."""
     steps: int = Field(100, ge=1, le=MOST_STEPS)
     """The most steps; fewer where the validation loss stops falling. With `minutes` only where it is stated."""
     learning_rate: float | None = Field(None, gt=0, le=1)
-    """The highest rate: it rises at first and falls to zero at the last step. Empty is `WIDE_RATE` / the model's hidden
-    size."""
+    """The highest rate: it rises at first and falls to zero at the last step. Empty is the usual one."""
     batch: int = Field(4, ge=1, le=256)
     """Sequences a step."""
     patience: int = Field(5, ge=1, le=1000)
     """Validations without a better loss after which it stops; there are about twenty in all."""
-    teacher: bool = True
-    """Learn what the original model says of each next token, rather than the text alone."""
     minutes: int | None = Field(None, ge=1, le=100_000)
     """The most minutes, the answers included; the learning rate then falls with the time. Empty: `steps` alone."""
     answers: bool = False
@@ -70,31 +65,75 @@ class Recover(Frozen):
         return dict(self)
 
 
-def read_recover(value: Any) -> Any:
-    """Return `recover:` as options: true for the defaults, false for none.
+class Recover(FineTune):
+    """The options after pruning: low-rank adapters are learned, and merged into the matrices."""
+
+    rank: int = Field(8, ge=1, le=256)
+    """Rank of the two factors that are learned for each pruned matrix. The usual learning rate is `WIDE_RATE` / the
+    model's hidden size."""
+    teacher: bool = True
+    """Learn what the original model says of each next token, rather than the text alone."""
+
+
+class RecoverQuantized(FineTune):
+    """The options after quantization (quantization-aware training): what is stored is itself learned."""
+
+    teacher: ClassVar[bool] = True
+    """The original teaches, always."""
+    learn: Literal["scales", "weights"] = "scales"
+    """`scales`: the integers stay, and the scale of each group is learned (EfficientQAT, Chen et al. 2024, arXiv
+    2407.11062, section 3.3). `weights`: the integers too, through the rounding (LSQ, Esser et al. 2019, arXiv
+    1902.08153)."""
+
+
+Recovery = Recover | RecoverQuantized
+"""The options of a recovery after either."""
+
+
+def read_recover(value: Any, kind: type[FineTune] = Recover) -> Any:
+    """Return `recover:` as options of that kind: true for the defaults, false for none.
 
     Raises ValueError for anything but a boolean or a mapping.
     """
     if isinstance(value, bool):
-        return Recover() if value else None
-    if value is not None and not isinstance(value, dict | Recover):
-        raise ValueError("`recover` is true, or a mapping such as {rank: 8, steps: 200}")
+        return kind() if value else None
+    if value is not None and not isinstance(value, dict | kind):
+        raise ValueError(f"`recover` is true, or a mapping such as {EXAMPLES[kind]}")
     return value
 
 
-def title(step: Recover) -> str:
+EXAMPLES: dict[type[FineTune], str] = {
+    Recover: "{rank: 8, steps: 200}",
+    RecoverQuantized: "{learn: scales, steps: 200}",
+}
+
+
+def title(step: Recovery) -> str:
     """Return the words of a plan for the recovery."""
     taught = "taught by the original" if step.teacher else "from text alone"
     taught += " on its own answers" if step.answers else ""
     most = f"{step.steps} steps" if step.minutes is None else f"{step.minutes} minutes"
-    return f"then recovery in at most {most} of rank {step.rank}, {taught}"
+    learned = f"of rank {step.rank}" if isinstance(step, Recover) else LEARNED[step.learn]
+    return f"then recovery in at most {most} {learned}, {taught}"
+
+
+LEARNED = {"scales": "of the scales", "weights": "of weights and scales"}
+"""Words for what a quantized model learns."""
 
 
 def gain_sentence(quality: Mapping[str, Mapping[str, float]]) -> str:
     """Return a sentence on what the recovery gained.
 
-    `quality` has the `perplexity` of the `original`, the `pruned` and the `recovered` weights.
+    `quality` has the `perplexity` of the `original`, the `pruned` and the `recovered` weights; or of `quantized` ones
+    the `kl_mean`, since a quantization may lower the perplexity by chance.
     """
+    # 1. After a quantization.
+    if "quantized" in quality:
+        lost, left = (quality[name]["kl_mean"] for name in ("quantized", "recovered"))
+        share = (lost - left) / lost if lost > 0 else 0.0
+        won = f"recovery won back {share:.0%} of what quantization cost" if share > 0 else "recovery did not help"
+        return f"Mean KL divergence is {lost:.4f} after quantization and {left:.4f} after recovery: {won}."
+    # 2. After a pruning.
     before, pruned, after = (quality[name]["perplexity"] for name in ("original", "pruned", "recovered"))
     figures = f"Perplexity is {before:.2f} before pruning, {pruned:.2f} after pruning and {after:.2f} after recovery"
     if pruned <= before:
@@ -107,8 +146,11 @@ def gain_sentence(quality: Mapping[str, Mapping[str, float]]) -> str:
     )
 
 
-def end_sentence(document: Mapping[str, Any]) -> str:
-    """Return why and when the recovery ended, and which weights are used. `document` is the manifest's `recovery`."""
+def end_sentence(document: Mapping[str, Any], before: str = "pruned") -> str:
+    """Return why and when the recovery ended, and which weights are used.
+
+    `document` is the manifest's record of it; `before` names the weights that it began with.
+    """
     done, planned = document["steps"], document["asked"]["steps"]
     why = {
         "minutes": f"It used its {document['asked'].get('minutes')} minutes for {done} steps",
@@ -117,5 +159,5 @@ def end_sentence(document: Mapping[str, Any]) -> str:
         "not finite": f"It stopped at step {done} of {planned}, since the loss was no longer finite",
     }[str(document["stopped"])]
     if not document["improved"]:
-        return f"{why}. No step was better than the pruned model, so the pruned weights are kept as they were."
+        return f"{why}. No step was better than the {before} model, so the {before} weights are kept as they were."
     return f"{why}; the weights of step {document['best_step']}, which had the lowest validation loss, are kept."

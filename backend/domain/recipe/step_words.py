@@ -141,6 +141,12 @@ def plan_title(step: Step) -> str:
 
 
 def _quantize_title(step: Quantize) -> str:
+    """Return the title with the recovery after it, if there is one."""
+    title = _stored_title(step)
+    return f"{title}, {recovery.title(step.recover)}" if step.recover else title
+
+
+def _stored_title(step: Quantize) -> str:
     """Return `Quantize to INT4 (AWQ), 5 bits on average, with FP8 key-value cache`."""
     if step.method == "kv_cache":
         return "Scale an FP8 key-value cache"

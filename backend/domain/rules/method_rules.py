@@ -22,6 +22,7 @@ NO_SPARSE = (
 SPARSE_FOLLOWERS = ("nvfp4", "fp8", "w8a8")
 """Methods that multiply at a multiple of the 16-bit rate, the fastest first."""
 MIXED = "docs/decisions/0013-mixed-precision.md"
+RECOVERY = "docs/decisions/0014-recovery.md"
 
 
 def check_options(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
@@ -169,29 +170,30 @@ def check_library(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iter
 
 
 def check_recovery(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
-    """Refuse a recovery of experts, and one without memory for the whole model where the job runs."""
-    step = recovery_needs.find_recovery(recipe)
-    if step is None:
+    """Refuse a recovery of experts, and one without the time or the memory for it where the job runs."""
+    recoveries = recovery_needs.find_recoveries(recipe)
+    if not recoveries:
         return
     # 1. The model.
     if model.experts:
-        yield Reason(rule="recovery-experts", message=recovery.NO_EXPERTS, source="docs/decisions/0014-recovery.md")
+        yield Reason(rule="recovery-experts", message=recovery.NO_EXPERTS, source=RECOVERY)
     if model.model_type in MULTIMODAL_FAMILIES:
         message = f"Recovery trains text models, and {model.id} is a multimodal one: leave `recover` out."
-        yield Reason(rule="recovery-multimodal", message=message, source="docs/decisions/0014-recovery.md")
+        yield Reason(rule="recovery-multimodal", message=message, source=RECOVERY)
     # 2. The time, at the best rate that the target has.
-    least = recovery_needs.least_minutes(model, recipe, facts.device.flops if facts.device else None)
-    if step.minutes is not None and least > step.minutes:
-        budget = f"`recover.minutes: {step.minutes}` is too short for a first result"
-        message = f"{budget}, which takes at least {least:.1f} minutes on {facts.where}: use {math.ceil(least)} or more"
-        yield Reason(
-            rule="recovery-minutes", message=f"{message}, or a smaller `batch`.", source=recovery_needs.TIME_FORMULA
-        )
+    for step in recoveries:
+        least = recovery_needs.least_minutes(model, recipe, facts.device.flops if facts.device else None, step)
+        if step.minutes is not None and least > step.minutes:
+            budget = f"`recover.minutes: {step.minutes}` is too short for a first result"
+            where = f"which takes at least {least:.1f} minutes on {facts.where}"
+            message = f"{budget}, {where}: use {math.ceil(least)} or more, or a smaller `batch`."
+            yield Reason(rule="recovery-minutes", message=message, source=recovery_needs.TIME_FORMULA)
     # 3. The memory.
     available, where = _recovery_memory(facts)
     needed = recovery_needs.memory_bytes(model, recipe)
     if available is not None and needed > available:
-        smaller = "`teacher: false`, a smaller `batch`" if step.teacher else "a smaller `batch`"
+        alone = all(isinstance(step, recovery.Recover) and step.teacher for step in recoveries)
+        smaller = "`teacher: false`, a smaller `batch`" if alone else "a smaller `batch`"
         sizes = f"about {recovery_needs.format_bytes(needed)}, and {where} has {recovery_needs.format_bytes(available)}"
         message = f"Recovery holds the whole model in memory, {sizes}"
         yield Reason(
@@ -199,6 +201,22 @@ def check_recovery(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
             message=f"{message}: use {smaller}, or leave `recover` out.",
             source=recovery_needs.FORMULA,
         )
+
+
+def check_trained_quantization(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
+    """Refuse to train quantized weights where zeros would not stay, or where several tries are made."""
+    step, prune = recovery_needs.find_quantized_recovery(recipe), recipe.step("prune")
+    if step is None:
+        return
+    if step.learn == "weights" and isinstance(prune, Prune) and not prune.structured:
+        message = "`recover: {learn: weights}` would not keep the zeros of the pruning: use `learn: scales`."
+        yield Reason(rule="recovery-zeros", message=message, source=RECOVERY)
+    if recipe.limits.fall_back:
+        message = "`limits.fall_back` makes several precisions, and `recover` trains one: leave one of them out."
+        yield Reason(rule="recovery-precision", message=message, source=RECOVERY)
+    if facts.place == "managed":
+        message = "The SageMaker toolkit does not train what it quantizes: leave `recover` out."
+        yield Reason(rule="recovery-managed", message=message, source=sagemaker_toolkit.SDK)
 
 
 def _recovery_memory(facts: TargetFacts) -> tuple[int | None, str]:
@@ -218,5 +236,6 @@ COMMON = (
     check_loss_weights,
     check_pattern,
     check_mixed_precision,
+    check_trained_quantization,
 )
 LIBRARY = (check_library, check_one_pass, check_recovery, check_sparse_serving)

@@ -133,6 +133,8 @@ def _choices(technique: str, step: Any) -> Iterator[StepChoice]:
 def _quantize_choices(step: Quantize) -> Iterator[StepChoice]:
     if step.engine != "native":
         yield 1, step.model_copy(update={"engine": "native"})
+    if step.recover:
+        yield 1, step.model_copy(update={"recover": None})
     group = quantize_step.group_size(step)
     if group is not None:
         for size in shapes.groups_by_distance(group):
@@ -186,15 +188,17 @@ def _mend_serving_types(recipe: Recipe, facts: TargetFacts) -> dict[str, Any]:
 
 def _mend_minutes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Recipe:
     """Return the recipe with minutes of recovery that are enough for a first result."""
-    recover = recovery_needs.find_recovery(recipe)
-    least = math.ceil(recovery_needs.least_minutes(model, recipe, facts.device.flops if facts.device else None))
-    if recover is None or recover.minutes is None or recover.minutes >= least:
-        return recipe
-    longer = recover.model_copy(update={"minutes": least})
-    steps = tuple(
-        step.model_copy(update={"recover": longer}) if isinstance(step, Prune) else step for step in recipe.steps
-    )
-    return recipe.model_copy(update={"steps": steps})
+    steps: list[Any] = []
+    for step in recipe.steps:
+        recover = step.recover if isinstance(step, Prune | Quantize) else None
+        if recover is None or recover.minutes is None:
+            steps.append(step)
+            continue
+        flops = facts.device.flops if facts.device else None
+        least = math.ceil(recovery_needs.least_minutes(model, recipe, flops, recover))
+        longer = recover.model_copy(update={"minutes": max(least, recover.minutes)})
+        steps.append(step.model_copy(update={"recover": longer}))
+    return recipe.model_copy(update={"steps": tuple(steps)})
 
 
 def _mend_structure(model: ModelFacts, recipe: Recipe) -> Recipe:

@@ -162,7 +162,7 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
 
 
 def _pruning_notes(model: ModelFacts, recipe: Recipe) -> list[str]:
-    """Return what a pruning leaves of the original, and the memory that its recovery takes."""
+    """Return what a pruning leaves of the original, and the memory that a recovery takes."""
     sentence = structure.sentence(model, recipe)
     notes = [sentence] if sentence else []
     prune = recipe.step("prune")
@@ -170,7 +170,7 @@ def _pruning_notes(model: ModelFacts, recipe: Recipe) -> list[str]:
         kernels = " (vLLM removed its kernels for 2:4)" if prune.pattern == "2:4" else ""
         consequence = f"no server here skips them{kernels}, so neither size nor speed gains"
         notes.append(f"Pruned weights are stored as zeros: {consequence}.")
-    if recovery_needs.find_recovery(recipe):
+    if recovery_needs.find_recoveries(recipe):
         notes.append(recovery_needs.memory_note(model, recipe))
     return notes
 

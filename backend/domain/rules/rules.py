@@ -102,7 +102,7 @@ def _check_already_quantized(model: ModelFacts, recipe: Recipe, facts: TargetFac
         yield _already_quantized_reason(
             f"{head}, which only the native engine reads: use `engine: native`, or its 16-bit original."
         )
-    elif any(isinstance(step, Prune) and step.recover for step in steps):
+    elif any(step.recover for step in steps):
         yield _already_quantized_reason(
             f"{head}, and recovery trains plain weights only: leave `recover` out, or use its 16-bit original."
         )

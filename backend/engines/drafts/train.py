@@ -37,7 +37,8 @@ from backend.engines.drafts.training_data import (
 )
 from backend.engines.native.files.resume import request_key
 from backend.engines.native.recovery import training_state
-from backend.engines.native.recovery.recovery import WARM_UP, descend, sequence_numbers, versions
+from backend.engines.native.recovery.recovery import WARM_UP, descend, versions
+from backend.engines.native.recovery.sequences import sequence_numbers
 from backend.layered.layer_passes import memory_errors
 from backend.layered.weight_source import weight_files
 

@@ -24,7 +24,7 @@ from backend.engines.attempt_state import AttemptState
 from backend.engines.drafts.generation import Answer
 from backend.engines.drafts.proposer import Batch, Proposer
 from backend.engines.drafts.target import Target
-from backend.engines.native.recovery.recovery import order
+from backend.engines.native.recovery.sequences import order
 
 if TYPE_CHECKING:
     import torch

@@ -110,13 +110,13 @@ class _Run:
         # 1. Continue from an earlier attempt, or embed the text: hidden [samples, length, features].
         state, hidden = self._begin(work)
         count = self.outline.count
+        if self.pipeline.loss_weights and len(self.tokens) and state.done < count:
+            self._weigh(hidden, work, state)
         self.progress.phase("optimize", "Optimizing layer by layer", total=count, unit="layers", weight=3.7)
         if state.done:
             self.progress.note(
                 f"{state.done} of {count} layers were done before: going on with layer {state.done + 1}."
             )
-        if self.pipeline.loss_weights and len(self.tokens) and state.done < count:
-            self._weigh(hidden, work, state.done)
         # 2. Optimize layer after layer; save the state after each, so that a killed run loses one layer at most.
         for number in range(state.done, count):
             state.layers += self._layer(number, hidden, work)
@@ -134,13 +134,16 @@ class _Run:
             )
         return self._finish(state, work)
 
-    def _weigh(self, hidden: HiddenStates, work: WorkFolder, done: int) -> None:
+    def _weigh(self, hidden: HiddenStates, work: WorkFolder, state: LayerState) -> None:
         """Measure how much each token counts, once: a later attempt finds it in the work folder."""
         if self.plan.experts:
             raise ImpossibleStack("`loss_weights` weighs the tokens of dense models: leave it out for experts.")
-        self.progress.note("The tokens of the calibration text are weighed by the loss first.")
+        self.progress.phase("weigh", "Weighing the tokens of the calibration text by the loss", total=100, unit="%")
         measured = LossWeights(self.passes, self.units, self.request.seed, self.request.spill_bytes)
-        self.weights = measured.measure(hidden, work, lambda share: self.progress.advance(round(share * done, 2)))
+        self.weights = measured.measure(hidden, work, lambda share: self.progress.advance(round(100 * share, 1)))
+        if work.resumable and not state.done:
+            state.checksum = hidden.save()
+            work.save(state)
 
     def _begin(self, work: WorkFolder) -> tuple[LayerState, HiddenStates]:
         """Return what an earlier attempt left, or the embedded calibration text."""

@@ -68,7 +68,7 @@ def check_file(model: ModelCard, recipe: Recipe) -> str | None:
     length = min(length, model.max_positions)
     calibration_text.check(file, Path(model.path), length)
     # Recovery trains on what calibration leaves over.
-    if recovery_needs.find_recovery(recipe):
+    if recovery_needs.find_recoveries(recipe):
         calibration_text.check_spare(file, Path(model.path), *recovery_needs.calibration_size(recipe))
     return file
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,13 @@ from backend.domain.jobs.jobs import OptimizeSpec
 from backend.domain.jobs.progress import Progress
 from backend.domain.limits.quality_loss import floor_problem
 from backend.domain.machine import targets
-from backend.domain.needs import job_duration, serving_memory
+from backend.domain.needs import job_duration, recovery_needs, serving_memory
 from backend.domain.needs.hardware_rates import processor_rates
 from backend.domain.neuron.compile_plan import CompilePlan
 from backend.domain.recipe import precision_allocation, quantization_engines
 from backend.domain.recipe.methods import GGUF, TUNED
 from backend.domain.recipe.quantize_step import reads_text
-from backend.domain.recipe.recovery import Recover, gain_sentence
+from backend.domain.recipe.recovery import Recover, RecoverQuantized, gain_sentence
 from backend.domain.recipe.serving_engines import AUTO
 from backend.domain.rules.plan import PlannedStep
 from backend.hardware import engine_status, probe, processor_speed
@@ -45,7 +45,16 @@ TUNING = (*TUNED, "kv_cache", "format")
 """Options of a planned quantize step that only some methods take."""
 COMMON_OPTIONS = ("method", "bits", "group_size", "symmetric", "samples", "length", "outside_experts")
 """Options of that step that every method takes."""
-RESULT = {"seconds", "peak_rss_bytes", "quality", "bytes_before", "bytes_after", "recovery", "structure"}
+RESULT = {
+    "seconds",
+    "peak_rss_bytes",
+    "quality",
+    "bytes_before",
+    "bytes_after",
+    "recovery",
+    "quantized_recovery",
+    "structure",
+}
 """Fields of the manifest that are also in the job's result."""
 PRECISION_SEARCH = "bits"
 """The folder in which a precision search stores, for the next attempt, what groups of linears lose and which
@@ -63,7 +72,14 @@ class Optimization:
         pruning = self._planned("prune")
         self.recovers = pruning is not None and "recover" in pruning.options
         self.cuts = pruning is not None and "structure" in pruning.options
-        weights = {"prune": 14.0 if self.recovers else 4.0, "quantize": 4.0, "speculate": 0.2, "compile": 8.0}
+        quantization = self._planned("quantize")
+        self.trains = quantization is not None and "recover" in quantization.options
+        weights = {
+            "prune": 14.0 if self.recovers else 4.0,
+            "quantize": 14.0 if self.trains else 4.0,
+            "speculate": 0.2,
+            "compile": 8.0,
+        }
         expected = (
             1.0 + sum(weights.get(step.technique, 1.0) for step in spec.plan.steps) + (2.0 if self.rewrites else 0.5)
         )
@@ -137,7 +153,7 @@ class Optimization:
 
     def _rewrite(self, options: dict[str, Any], pruning: PlannedStep | None, engine: str) -> None:
         """Prune and quantize the model's weights in one pass; `options` are those of the quantize step."""
-        from backend.engines.base import Pruning, QuantizeRequest
+        from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
         from backend.engines.native import devices
 
         # 1. Make the engine's request.
@@ -156,21 +172,34 @@ class Optimization:
             work_dir=self.channel.resume("quantize" if self.cuts else ""),
         )
 
-        # 2. Change the weights, with a recovery between pruning and quantization if the recipe has one.
-        change = partial(self._change_weights, engine, options)
-        if pruning and self.recovers:
-            recover = Recover(**pruning.options["recover"])
-            result, self.facts["recovery"] = recovery.prune_and_recover(request, recover, self.progress, change)
+        # 2. Change the weights, with a recovery after pruning or quantization if the recipe has one.
+        change = partial(self._change_weights, engine, options, pruning)
+        if self.trains:
+            trained, original = RecoverQuantized(**options["recover"]), Path(self.spec.model.path)
+            changed = recovery.quantize_and_recover(request, trained, original, self.progress, change)
         else:
-            result = change(request)
+            changed = change(request)
+        result = QuantizeResult.model_validate(changed.result)
 
         # 3. Collect what the manifest says of it.
         source = self.spec.calibration_path or ("bundled" if reads else "none")
         described = {**result.calibration, "source": source, "seed": self.spec.seed}
         self.facts |= {"layers": result.layers, "kept_16bit": result.kept_16bit}
         self.facts |= {"calibration": described, "versions": result.versions}
+        records = changed.model_dump(include={"recovery", "quantized_recovery"})
+        self.facts |= {name: record for name, record in records.items() if record is not None}
 
-    def _change_weights(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
+    def _change_weights(
+        self, engine: str, options: dict[str, Any], pruning: PlannedStep | None, request: QuantizeRequest
+    ) -> recovery.Changed:
+        """Run the request, with a recovery between pruning and quantization if the recipe has one."""
+        quantize = partial(self._run_engine, engine, options)
+        if pruning is None or not self.recovers:
+            return recovery.Changed(result=quantize(request).model_dump(mode="json"))
+        recover = Recover(**pruning.options["recover"])
+        return recovery.prune_and_recover(request, recover, self.progress, quantize)
+
+    def _run_engine(self, engine: str, options: dict[str, Any], request: QuantizeRequest) -> QuantizeResult:
         """Run the request in its engine; if the plan allows several precisions, find one for each group of linears."""
         if "eight_bits" not in options:
             return run_engine(engine, request, self.progress)
@@ -252,9 +281,16 @@ class Optimization:
         if "quality" not in self.facts:
             self._score_result()
         if self.recovers:
-            folder, quantized = self.channel.resume(), self._planned("quantize") is not None
+            inside = self.trains and not self.cuts
+            folder = self.channel.resume() / recovery.BEFORE if inside else self.channel.resume()
+            quantized = self._planned("quantize") is not None
             stages = recovery.score_stages(folder, self.facts["quality"], self._score, quantized=quantized)
             self.facts["recovery"]["quality"] = stages
+            self.progress.note(gain_sentence(stages))
+        if self.trains:
+            folder = self.channel.resume("quantize" if self.cuts else "")
+            stages = recovery.score_quantized(folder, self.facts["quality"], self._score)
+            self.facts["quantized_recovery"]["quality"] = stages
             self.progress.note(gain_sentence(stages))
         # Beside the prediction, which is too low: it leaves out how errors of several groups add up.
         if self.facts.get("bits") is not None:
@@ -277,7 +313,7 @@ def predicted_seconds(spec: OptimizeSpec) -> dict[str, float]:
     """
     pruning = spec.recipe.step("prune")
     changes = (step for step in spec.plan.steps if step.technique in {"quantize", "prune"})
-    has_own_phases = getattr(pruning, "recover", None) or getattr(pruning, "structured", False)
+    has_own_phases = recovery_needs.find_recoveries(spec.recipe) or getattr(pruning, "structured", False)
     if any(step.engine != "native" for step in changes) or has_own_phases:
         return {}
     measured = processor_speed.find_measured(configuration.load().cache)
@@ -292,7 +328,10 @@ def run(spec: OptimizeSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
     """Fill the channel's output with an artifact and return this kind's part of the result."""
     # 1. Run the plan; checkpoints between its steps go when it ends.
     work = Optimization(spec, channel)
-    with recovery.removing_stages(channel.resume()) if work.recovers or work.cuts else nullcontext():
+    with ExitStack() as stack:
+        if work.recovers or work.cuts or work.trains:
+            for name in ("", "quantize"):
+                stack.enter_context(recovery.removing_stages(channel.resume(name)))
         began = time.monotonic()
         work.run()
 

@@ -1,7 +1,7 @@
-"""Runs pruning, recovery and quantization one after the other; a resumed job repeats none that was finished.
+"""Runs pruning, quantization and the recovery after each one after the other; a resumed job repeats none that was
+finished.
 
-The pruned and the recovered weights are 16-bit checkpoints beside the job's scratch space, and are deleted when the job
-has succeeded.
+What is made between them are checkpoints beside the job's scratch space, which are deleted when the job has succeeded.
 """
 
 from __future__ import annotations
@@ -17,15 +17,28 @@ from pydantic import BaseModel, ValidationError
 
 from backend import files
 from backend.domain.errors import DiskFull, QualityFloorMissed
+from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
-from backend.domain.recipe.recovery import Recover
+from backend.domain.recipe.recovery import Recover, RecoverQuantized
 from backend.engines.attempt_state import AttemptState
 
 if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
+    from backend.engines.native.recovery.recovery import RecoverResult
 
-PRUNED, RECOVERED = "pruned", "recovered"
+PRUNED, RECOVERED, QUANTIZED = "pruned", "recovered", "quantized"
+TRAINED, BEFORE = "trained", "before"
+"""The quantized checkpoint after its recovery, and the folder of what is made before it."""
 StageResult = TypeVar("StageResult", bound=BaseModel)
+
+
+class Changed(Frozen):
+    """An engine's result for the weights that it changed, and the records of the recoveries for the manifest."""
+
+    result: dict[str, Any]
+    """A `QuantizeResult`."""
+    recovery: dict[str, Any] | None = None
+    quantized_recovery: dict[str, Any] | None = None
 
 
 class _Done(AttemptState):
@@ -40,7 +53,7 @@ def prune_and_recover(
     options: Recover,
     progress: Progress,
     quantize: Callable[[QuantizeRequest], QuantizeResult],
-) -> tuple[QuantizeResult, dict[str, Any]]:
+) -> Changed:
     """Fill the request's `out_dir`; return its result and the record of the recovery for the manifest.
 
     `request` asks for pruning, and perhaps for a quantization method, which `quantize` runs. Finished stages are stored
@@ -89,7 +102,8 @@ def prune_and_recover(
 
     # 4. Describe all stages.
     versions = {**pruned.versions, **result.versions}
-    return result.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before}), record
+    described = result.model_copy(update={"versions": versions, "bytes_before": pruned.bytes_before})
+    return Changed(result=described.model_dump(mode="json"), recovery=record)
 
 
 class RecoveryStage(NamedTuple):
@@ -115,7 +129,7 @@ def recover_pruned(stage: RecoveryStage, options: Recover, device: str, progress
     folder = stage.folder
     request = RecoverRequest(
         original_dir=stage.original,
-        pruned_dir=folder / PRUNED,
+        start_dir=folder / PRUNED,
         out_dir=folder / RECOVERED,
         options=options,
         linears=stage.linears,
@@ -129,9 +143,54 @@ def recover_pruned(stage: RecoveryStage, options: Recover, device: str, progress
     recovered, seconds = run_stage(
         folder / RECOVERED, folder / PRUNED, request, RecoverResult, lambda: recover(request, progress)
     )
+    return _record(options, recovered, seconds)
+
+
+def _record(options: Recover | RecoverQuantized, recovered: RecoverResult, seconds: float) -> dict[str, Any]:
+    """Return the record of a recovery for the manifest."""
     objective = "kl" if options.teacher else "next token"
     record = {"asked": options.all_options(), "objective": objective, "seconds": seconds}
     return record | recovered.model_dump(mode="json", exclude={"versions"})
+
+
+def quantize_and_recover(
+    request: QuantizeRequest,
+    options: RecoverQuantized,
+    original: Path,
+    progress: Progress,
+    quantize: Callable[[QuantizeRequest], Changed],
+) -> Changed:
+    """Fill the request's `out_dir` with a quantized checkpoint that was trained; return what `quantize` says, which
+    runs the request, with the record of the recovery.
+
+    `original` teaches; it is larger than the request's model after a structured pruning. Raises what the engines raise.
+    """
+    from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, recover
+
+    # 1. Quantize.
+    folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
+    placed = request.model_copy(update={"out_dir": folder / QUANTIZED, "work_dir": folder / BEFORE})
+    changed, _ = run_stage(folder / QUANTIZED, request.model_dir, placed, Changed, lambda: quantize(placed))
+    # 2. Train what is stored. The 16-bit weights are those of the model, or of a recovery after pruning.
+    recovered_plain = folder / BEFORE / RECOVERED
+    training = RecoverRequest(
+        original_dir=original,
+        plain_dir=recovered_plain if recovered_plain.is_dir() else request.model_dir,
+        start_dir=folder / QUANTIZED,
+        out_dir=folder / TRAINED,
+        options=options,
+        texts=request.calibration_texts,
+        samples=request.samples,
+        length=request.length,
+        seed=request.seed,
+        device=request.devices[0],
+        work_dir=folder / "train",
+    )
+    recovered, seconds = run_stage(
+        folder / TRAINED, folder / QUANTIZED, training, RecoverResult, lambda: recover(training, progress)
+    )
+    copy_checkpoint(folder / TRAINED, request.out_dir)
+    return changed.model_copy(update={"quantized_recovery": _record(options, recovered, seconds)})
 
 
 def run_stage(
@@ -175,14 +234,26 @@ def score_stages(
 
     `quality` is the artifact's own report, which is that of the recovered weights unless they were `quantized` after.
     """
-    pruned = score(folder / PRUNED)
-    recovered = score(folder / RECOVERED) if quantized else {"perplexity": quality["perplexity_after"], **quality}
-    names = ("perplexity", "kl_mean")
-    return {
-        "original": {"perplexity": quality["perplexity_before"], "kl_mean": 0.0},
-        PRUNED: {name: pruned[name] for name in names},
-        RECOVERED: {name: recovered[name] for name in names},
-    }
+    recovered = score(folder / RECOVERED) if quantized else _artifact_scores(quality)
+    return _stage_scores(quality, {PRUNED: score(folder / PRUNED), RECOVERED: recovered})
+
+
+def score_quantized(
+    folder: Path, quality: dict[str, Any], score: Callable[[Path], dict[str, Any]]
+) -> dict[str, dict[str, float]]:
+    """Return the same of the `original`, and the `quantized` weights as they were before and `recovered` after it."""
+    return _stage_scores(quality, {QUANTIZED: score(folder / QUANTIZED), RECOVERED: _artifact_scores(quality)})
+
+
+def _artifact_scores(quality: dict[str, Any]) -> dict[str, Any]:
+    return {"perplexity": quality["perplexity_after"], **quality}
+
+
+def _stage_scores(quality: dict[str, Any], stages: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    scores = {"original": {"perplexity": quality["perplexity_before"], "kl_mean": 0.0}}
+    for name, scored in stages.items():
+        scores[name] = {metric: scored[metric] for metric in ("perplexity", "kl_mean")}
+    return scores
 
 
 @contextmanager

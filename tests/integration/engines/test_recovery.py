@@ -20,6 +20,7 @@ from backend.service.plans import recipe_files
 from backend.worker.optimizing import recovery
 from tests import homes
 from tests.helpers.recipe_files import recipe as written
+from tests.helpers.stopping import Stopped, StoppingAt
 from tests.homes import open_home
 from tests.integration.cli.calling import process
 from tests.tiny import TEXT, tiny_llama
@@ -29,25 +30,6 @@ steps:
   - prune: {{method: wanda, pattern: "2:4", calibration: {text}, recover: {{steps: 20, learning_rate: 0.002}}}}
   - quantize: {{method: gptq, group_size: 32, samples: {samples}, length: 32}}
 """
-
-
-class Stopped(Exception):
-    """As a kill would."""
-
-
-class StoppingAt(NoProgress):
-    """Ends the run when this much of the phase of that name is done; the `number`-th such phase."""
-
-    def __init__(self, phase: str = "", number: int = 1, done: float = 0) -> None:
-        self.wanted, self.number, self.done = phase, number, done
-        self.seen: list[str] = []
-
-    def phase(self, name: str, message: str, **_: Any) -> None:
-        self.seen.append(name)
-
-    def advance(self, done: float, **_: Any) -> None:
-        if self.seen[-1] == self.wanted and self.seen.count(self.wanted) == self.number and done >= self.done:
-            raise Stopped
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +55,8 @@ def test_stopped_in_any_part_it_goes_on_to_the_same_bytes_and_does_no_part_twice
             work_dir=tmp_path / f"{name}-work",
         )
         quantize = partial(native.quantize, progress=progress)
-        return recovery.prune_and_recover(request, Recover(steps=4, learning_rate=0.005), progress, quantize)[1]
+        options = Recover(steps=4, learning_rate=0.005)
+        return recovery.prune_and_recover(request, options, progress, quantize).recovery or {}
 
     whole = quantize_into("whole", NoProgress())
     for stop in (StoppingAt("optimize", 1, 1), StoppingAt("recover", 1, 2), StoppingAt("optimize", 1, 1)):

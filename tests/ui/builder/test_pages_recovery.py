@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from backend.domain.jobs.jobs import Event, JobState
 from backend.domain.recipe.recipe import read
-from backend.domain.recipe.recovery import Recover
+from backend.domain.recipe.recovery import Recover, RecoverQuantized
 from backend.service import Workspace
 from backend.service.plans import recipe_files
 from tests import studio
@@ -73,6 +73,53 @@ def test_a_finished_job_says_what_was_gained_and_draws_the_curve(studio_home: Wo
         "Training, mean since the previous point",
         "Best",
     ]
+
+
+def test_a_job_with_both_recoveries_says_what_each_gained(studio_home: Workspace) -> None:
+    quantized = {
+        **RESULT["recovery"],
+        "asked": RecoverQuantized().all_options(),
+        "quality": {
+            "original": {"perplexity": 40.0, "kl_mean": 0.0},
+            "quantized": {"perplexity": 45.0, "kl_mean": 0.1},
+            "recovered": {"perplexity": 44.5, "kl_mean": 0.08},
+        },
+    }
+    steps = [RECIPE.steps[0].model_dump(mode="json"), {"quantize": {"method": "awq", "recover": True}}]
+    spec = studio.optimize_spec(studio_home, recipe=read({"name": "r", "steps": steps}))
+    result = json.dumps(RESULT | {"quantized_recovery": quantized})
+    studio.supervisor(studio_home)
+    done = studio.put(studio_home, spec, "Optimize starter with r", JobState.SUCCEEDED, result=result)
+    at = studio.open_page("job", id=done.id)
+    text = studio.says(at)
+    assert "recovery won back 60% of what pruning cost." in text
+    assert "0.1000 after quantization and 0.0800 after recovery: recovery won back 20% of what quantization" in text
+    assert "Perplexity after quantization 45.0" in text and "Perplexity of the original 40.0" in text
+    assert "those of quantization, before recovery" in text
+    assert len(charts(at)) == 2
+
+
+def test_the_second_recovery_of_a_job_has_a_curve_of_its_own(studio_home: Workspace) -> None:
+    steps = [RECIPE.steps[0].model_dump(mode="json"), {"quantize": {"method": "awq", "recover": True}}]
+    spec = studio.optimize_spec(studio_home, recipe=read({"name": "r", "steps": steps}))
+    points = [*CURVE, {"step": 0, "validation": 0.05, "training": None}]
+    events = [Event(kind="point", phase="recover", data=point) for point in points]
+    studio.supervisor(studio_home)
+    job = studio.put(studio_home, spec, "Optimize starter with r", JobState.RUNNING, events=events)
+    (chart,) = charts(studio.open_page("job", id=job.id))
+    assert chart["data"][0]["y"] == [0.05]
+
+
+def test_build_offers_it_for_weights_in_groups(studio_home: Workspace) -> None:
+    at = studio.open_page("build", model="starter", recipe="name: r\nsteps:\n- quantize: {method: awq}\n")
+    next(box for box in at.checkbox if box.label == "Recover").check().run()
+    studio.check(at)
+    next(field for field in at.selectbox if field.label == "What is learned").set_value("weights").run()
+    studio.check(at)
+    reserved = at.query_params["recipe"]
+    text = reserved if isinstance(reserved, str) else reserved[0]
+    assert recipe_files.read_text(text).steps[0].recover == RecoverQuantized(learn="weights")  # type: ignore[union-attr]
+    assert "Recovery holds the whole model in memory" in studio.says(at)
 
 
 def test_a_running_job_draws_the_curve_so_far(studio_home: Workspace) -> None:

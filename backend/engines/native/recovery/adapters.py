@@ -69,8 +69,8 @@ def _paths(folder: Path, linears: Collection[str]) -> dict[str, str]:
     return {name: known[name] for name in linears}
 
 
-def write(source: Path, folder: Path, adapters: Adapters, paths: Mapping[str, str]) -> None:
-    """Write the checkpoint in `source` with the matrices of `paths` merged, file by file under the same names.
+def write_changed(source: Path, folder: Path, changed: Mapping[str, torch.Tensor]) -> None:
+    """Write the checkpoint in `source` with the tensors of `changed` in place of its own, file by file.
 
     Raises DiskFull or WorkError.
     """
@@ -79,16 +79,38 @@ def write(source: Path, folder: Path, adapters: Adapters, paths: Mapping[str, st
     # 1. The weights.
     for file in weight_files(source):
         tensors = load_file(file)
-        for name in tensors:
-            path = paths.get(name.removesuffix(".weight")) if name.endswith(".weight") else None
-            if path is not None:
-                tensors[name] = adapters.merged(path, tensors[name].dtype)
-        write_part(folder / file.name, tensors)
+        write_part(folder / file.name, {name: changed.get(name, tensor) for name, tensor in tensors.items()})
 
     # 2. All else, config.json last: before it the folder is no model.
     others = [path for path in sorted(source.iterdir()) if path.is_file() and path.suffix != ".safetensors"]
     for file in sorted(others, key=lambda file: file.name == "config.json"):
         files.copy(file, folder / file.name)
+
+
+class PrunedWeights:
+    """A pruned model whose matrices are learned by adapters; all else is frozen."""
+
+    def __init__(self, folder: Path, linears: Collection[str], rank: int, seed: int, device: str) -> None:
+        """Load the model of `folder`. Raises ImpossibleStack and ModelDamaged as `load`."""
+        self.folder = folder
+        self.model, self.paths = load(folder, device, linears)
+        self.adapters = Adapters(self.model, self.paths.values(), rank, seed)
+
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """Return what is learned, in order."""
+        return self.adapters.named()
+
+    def groups(self, rate: float) -> list[dict[str, Any]]:
+        """Return the optimizer's groups of parameters, with the highest learning rate of each."""
+        return [{"params": list(self.named().values()), "lr": rate}]
+
+    def write(self, folder: Path) -> None:
+        """Write the checkpoint with the adapters merged, under the same names. Raises DiskFull or WorkError."""
+        source, merged = WeightSource(self.folder), {}
+        for name, path in self.paths.items():
+            dtype = source.one(f"{name}.weight").dtype
+            merged[f"{name}.weight"] = self.adapters.merged(path, dtype)
+        write_changed(self.folder, folder, merged)
 
 
 SCALE = 2.0
@@ -118,17 +140,6 @@ class Adapters:
             adapter = self.model.get_submodule(path).parametrizations.weight[0]
             factors |= {f"{path}.a": adapter.a, f"{path}.b": adapter.b}
         return factors
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return copies of A and B, by path."""
-        return {name: factor.detach().clone() for name, factor in self.named().items()}
-
-    def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        import torch
-
-        with torch.no_grad():
-            for name, factor in self.named().items():
-                factor.copy_(state[name])
 
     def merged(self, path: str, dtype: torch.dtype) -> torch.Tensor:
         """Return the matrix with its adapter in it, in `dtype`. Raises WorkError if it is not finite."""

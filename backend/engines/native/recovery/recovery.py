@@ -1,10 +1,11 @@
-"""Recovers a pruned model by a short fine-tune of low-rank adapters, which are merged into its matrices at the end.
+"""Recovers a pruned or a quantized model by a short fine-tune.
 
-PERP (Zimmer et al. 2023, arXiv 2312.15230) retrains pruned models so. The loss is the mean KL divergence from the
-original's next-token distributions over the full vocabulary (Hinton et al. 2015, arXiv 1503.02531, at temperature 1),
-or without a teacher the text's own next-token loss. The whole model is in memory, in fp32, unlike in the passes that
-stream it. Deterministic on a processor: the same request gives the same bytes, also when it was stopped and went on.
-Knows nothing of jobs and recipes.
+A pruned one learns low-rank adapters, which are merged into its matrices at the end, as PERP does (Zimmer et al. 2023,
+arXiv 2312.15230; `adapters`); a quantized one learns what it stores (`quantized_weights`). The loss is the mean KL
+divergence from the original's next-token distributions over the full vocabulary (Hinton et al. 2015, arXiv 1503.02531,
+at temperature 1), or without a teacher the text's own next-token loss. The whole model is in memory, in fp32, unlike in
+the passes that stream it. Deterministic on a processor: the same request gives the same bytes, also when it was stopped
+and went on. Knows nothing of jobs and recipes.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ import shutil
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, Literal
 
 from backend import files
-from backend.domain.errors import InvalidWorkload, WorkError
+from backend.domain.errors import WorkError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import (
-    MOST_VALIDATION,
-    SPARE_SEQUENCES,
     TIMED_VALIDATIONS,
     VALIDATIONS,
     WIDE_RATE,
     Recover,
+    RecoverQuantized,
 )
 from backend.engines.drafts.generation import Sampling, generate
 from backend.engines.native import calibration
 from backend.engines.native.files import checkpoint
 from backend.engines.native.files.resume import request_key
 from backend.engines.native.recovery import training_state
-from backend.engines.native.recovery.adapters import Adapters, load, write
+from backend.engines.native.recovery.adapters import PrunedWeights, load
+from backend.engines.native.recovery.quantized_weights import QuantizedWeights
+from backend.engines.native.recovery.sequences import Split, sequence_numbers, split_data
 from backend.engines.native.recovery.training_state import Point, State
 from backend.layered.layer_passes import memory_errors
+from backend.layered.matrix_products import fast_products
 from backend.layered.weight_source import weight_files
 
 if TYPE_CHECKING:
@@ -58,18 +59,24 @@ TEMPERATURE = 1.0
 """Its own distribution, as LLM-QAT draws it (Liu et al. 2023, arXiv 2305.17888, section 3.1)."""
 
 
+SCALES_RATE = 1e-3
+"""Usual learning rate of the factors of scales, which begin at one."""
+
+
 class RecoverRequest(Frozen):
-    """One recovery: the pruned model, its original, and the options."""
+    """One recovery: the pruned or quantized model, its original, and the options."""
 
     original_dir: Path
     """The teacher, and whose tokenizer reads the text."""
-    pruned_dir: Path
-    """A checkpoint in 16 bit with the same names."""
+    start_dir: Path
+    """The pruned checkpoint in 16 bit, or the quantized one; its names are the original's."""
+    plain_dir: Path | None = None
+    """The 16-bit checkpoint that was quantized; None for a pruned one."""
     out_dir: Path
     """Must not exist yet, or be empty."""
-    linears: tuple[str, ...] = Field(min_length=1)
-    """The pruned matrices, as the checkpoint names their modules."""
-    options: Recover
+    linears: tuple[str, ...] = ()
+    """The pruned matrices, as the checkpoint names their modules; none for a quantized one, whose own are taken."""
+    options: Recover | RecoverQuantized
     texts: list[str]
     samples: int
     """The sequences that calibrated, which are drawn by the same seed and not learned from."""
@@ -84,7 +91,7 @@ class RecoverResult(Frozen):
     """The result; losses are of the validation sequences, in nats per token."""
 
     improved: bool
-    """True if `out_dir` differs from the pruned checkpoint."""
+    """True if `out_dir` differs from the checkpoint that it began with."""
     learning_rate: float
     """At its highest."""
     best_step: int
@@ -100,10 +107,10 @@ class RecoverResult(Frozen):
 
 
 def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
-    """Fine-tune and write `out_dir`. Phase: recover (unit: step).
+    """Fine-tune and write `out_dir`. Phase: recover (unit: step, or second where minutes end it).
 
     Raises InvalidWorkload (too little text), RequestError (`out_dir` not empty), ImpossibleStack (experts, an unknown
-    family), WorkError (memory ran out, or the pruned model's output is not finite) and DiskFull.
+    family), WorkError (memory ran out, or the output is not finite before the first step) and DiskFull.
     """
     options = request.options
     spare = calibration.spare_tokens(request.original_dir, request.texts, request.samples, request.length, request.seed)
@@ -111,25 +118,37 @@ def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
     checkpoint.make_empty_folder(request.out_dir)
     total, unit = (options.steps, "steps") if options.minutes is None else (60 * options.minutes, "s")
     progress.phase("recover", "Recovering by a short fine-tune", total=total, unit=unit, weight=8.0)
-    with memory_errors("Memory ran out in recovery: use a smaller `batch`, `teacher: false`, or more memory."):
+    without = "" if isinstance(options, RecoverQuantized) else "`teacher: false`, "
+    with fast_products(), memory_errors(f"Memory ran out in recovery: use a smaller `batch`, {without}or more memory."):
         return _Run(request, split, progress).run()
 
 
+def open_learned(request: RecoverRequest) -> PrunedWeights | QuantizedWeights:
+    """Load the model of the request with what it learns. Raises ImpossibleStack and ModelDamaged."""
+    if isinstance(request.options, Recover):
+        return PrunedWeights(request.start_dir, request.linears, request.options.rank, request.seed, request.device)
+    plain = request.plain_dir or request.original_dir
+    return QuantizedWeights(plain, request.start_dir, request.options.learn, request.device)
+
+
 class _Run:
-    """One run: the pruned model with adapters, its teacher, and how far it is."""
+    """One run: the model with what it learns, its teacher, and how far it is."""
 
     def __init__(self, request: RecoverRequest, split: Split, progress: Progress) -> None:
         import torch
 
-        # 1. The pruned model with adapters, and its teacher.
+        # 1. The model with what it learns, and its teacher.
         self.request, self.split, self.progress, self.options = request, split, progress, request.options
-        self.model, self.paths = load(request.pruned_dir, request.device, request.linears)
-        self.adapters = Adapters(self.model, self.paths.values(), self.options.rank, request.seed)
+        self.learned = open_learned(request)
+        self.model, self.named = self.learned.model, self.learned.named()
         self.teacher = load(request.original_dir, request.device)[0] if self.options.teacher else None
         width: int = self.model.config.get_text_config().hidden_size
-        self.highest = self.options.learning_rate or WIDE_RATE / width
+        usual = SCALES_RATE if isinstance(self.options, RecoverQuantized) else WIDE_RATE / width
+        self.highest = self.options.learning_rate or usual
         # 2. The optimizer, and where an earlier attempt stopped.
-        self.optimizer = torch.optim.AdamW(self.adapters.named().values(), lr=self.highest, weight_decay=0.0)
+        groups = self.learned.groups(self.highest)
+        self.rates = [float(group["lr"]) for group in groups]
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
         self.every = max(1, self.options.steps // VALIDATIONS)
         self.saved = time.monotonic()
         self.state, self.best = self._begin()
@@ -138,19 +157,19 @@ class _Run:
             self._write_answers()
 
     def _begin(self) -> tuple[State, dict[str, torch.Tensor]]:
-        """Return what an earlier attempt left, or the pruned model."""
+        """Return what an earlier attempt left, or the model as it is."""
         # 1. Begin anew, unless an earlier attempt had the same inputs.
         described = {**self.request.model_dump(mode="json", exclude={"out_dir", "work_dir"}), **self._described()}
-        files = [*weight_files(self.request.pruned_dir), *weight_files(self.request.original_dir)]
+        files = [*weight_files(self.request.start_dir), *weight_files(self.request.original_dir)]
         key = request_key(described, files)
         saved = training_state.load(self.request.work_dir, key, State)
         if saved is None:
             shutil.rmtree(self.request.work_dir, ignore_errors=True)
-            return State(key=key), self.adapters.state()
+            return State(key=key), self._copy()
 
         # 2. Else load where it was, and report its curve again.
         state, tensors = saved
-        self.adapters.load(tensors["adapters"])
+        self._set(tensors["learned"])
         self.optimizer.load_state_dict(tensors["optimizer"])
         self.progress.note(f"{state.step} of {self.options.steps} steps were done before: going on with the next.")
         for point in state.curve:
@@ -182,6 +201,11 @@ class _Run:
             torch.save(self.split.training, staged)
 
     @property
+    def kind(self) -> str:
+        """The word for the model that it began with."""
+        return "quantized" if isinstance(self.options, RecoverQuantized) else "pruned"
+
+    @property
     def share(self) -> float:
         """The share of the training that is over, by steps or by time."""
         steps = self.state.step / self.options.steps
@@ -198,20 +222,31 @@ class _Run:
                 f"would be left: give `recover.minutes: {math.ceil(4 * past)}` or more."
             )
 
+    def _copy(self) -> dict[str, torch.Tensor]:
+        """Return copies of what is learned, by name."""
+        return {name: parameter.detach().clone() for name, parameter in self.named.items()}
+
+    def _set(self, values: dict[str, torch.Tensor]) -> None:
+        import torch
+
+        with torch.no_grad():
+            for name, parameter in self.named.items():
+                parameter.copy_(values[name])
+
     def run(self) -> RecoverResult:
-        # 1. Train from the pruned model's loss until the state says stop.
+        # 1. Train from the model's own loss until the state says stop.
         if not self.state.curve:
             self._validate()
             self._check_time()
         while not self.state.stopped:
             self._step()
-        # 2. Write the best state, or the pruned model if nothing was better.
-        self.adapters.load(self.best)
+        # 2. Write the best state, or the model as it was if nothing was better.
+        self._set(self.best)
         improved = self.state.best_step > 0
         if improved:
-            write(self.request.pruned_dir, self.request.out_dir, self.adapters, self.paths)
+            self.learned.write(self.request.out_dir)
         else:
-            shutil.copytree(self.request.pruned_dir, self.request.out_dir, dirs_exist_ok=True)
+            shutil.copytree(self.request.start_dir, self.request.out_dir, dirs_exist_ok=True)
         self.progress.note(self._ended())
         return RecoverResult(
             improved=improved,
@@ -234,8 +269,8 @@ class _Run:
         state = self.state
         minutes, before = self.options.minutes, self.share
         share = rate(state.step, self.options.steps) if minutes is None else rate_at(before)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.highest * share
+        for group, highest in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = highest * share
         training = self.split.training
         chosen = sequence_numbers(len(training), state.step, self.options.batch, self.request.seed)
         loss = descend(self.optimizer, self._loss(training[chosen]))
@@ -264,17 +299,18 @@ class _Run:
         training = state.summed / state.counted if state.counted else None
         first = not state.curve
         if first and not math.isfinite(validation):
-            raise WorkError("The pruned model's output is not finite: prune less, or check the model's weights.")
+            less = "prune less" if self.kind == "pruned" else "use another method of quantization"
+            raise WorkError(f"The {self.kind} model's output is not finite: {less}, or check the model's weights.")
         if not math.isfinite(validation):
             state.stopped = "not finite"
             return
 
-        # 2. Keep the adapters if they are the best so far.
+        # 2. Keep what is learned if it is the best so far.
         better = first or validation < state.best.validation
         state.curve.append(Point(step=state.step, validation=validation, training=training))
         state.summed, state.counted, state.worse = 0.0, 0, 0 if better else state.worse + 1
         if better:
-            state.best_step, self.best = state.step, self.adapters.state()
+            state.best_step, self.best = state.step, self._copy()
 
         # 3. Stop after the last step, or too many points without gain.
         if state.step == self.options.steps:
@@ -287,7 +323,7 @@ class _Run:
         self._save()
 
     def _save(self) -> None:
-        tensors = {"adapters": self.adapters.state(), "best": self.best, "optimizer": self.optimizer.state_dict()}
+        tensors = {"learned": self._copy(), "best": self.best, "optimizer": self.optimizer.state_dict()}
         self.state.seconds = time.monotonic() - self.began
         training_state.save(self.request.work_dir, self.state, tensors)
         self.saved = time.monotonic()
@@ -324,7 +360,7 @@ class _Run:
         result = (
             f"step {state.best_step} is kept"
             if state.best_step
-            else "nothing was better than the pruned model, which is kept"
+            else f"nothing was better than the {self.kind} model, which is kept"
         )
         return f"Recovery ended at step {state.step}, {why}; {result}."
 
@@ -356,39 +392,3 @@ def rate(step: int, steps: int) -> float:
 def rate_at(share: float) -> float:
     """Return the share of the learning rate where that share of the time is over: a rise, then a fall to zero."""
     return min(1.0, (share + WARM_UP / 10) / WARM_UP) if share < WARM_UP else max(0.0, (1 - share) / (1 - WARM_UP))
-
-
-VALIDATION_SHARE = 6
-"""One sequence in this many is used for validation."""
-
-
-class Split(NamedTuple):
-    """The sequences to learn from and those to validate on, [sequences, length] each, none in both."""
-
-    training: torch.Tensor
-    validation: torch.Tensor
-
-
-def split_data(spare: torch.Tensor) -> Split:
-    """Split `spare` [sequences, length], which is in random order. Raises InvalidWorkload if it is too little."""
-    if len(spare) < SPARE_SEQUENCES:
-        raise InvalidWorkload(
-            f"The calibration text leaves {len(spare)} sequences of {spare.shape[1]} tokens to recover with, fewer "
-            f"than {SPARE_SEQUENCES}: give more text, or fewer `samples` or a smaller `length` in the quantize step."
-        )
-    validating = min(MOST_VALIDATION, len(spare) // VALIDATION_SHARE)
-    return Split(spare[validating:], spare[:validating])
-
-
-def sequence_numbers(count: int, step: int, size: int, seed: int) -> list[int]:
-    """Choose `size` of `count` sequences for step `step` (from 0): epoch after epoch, each in an order of its own."""
-    positions = [divmod(number, count) for number in range(step * size, (step + 1) * size)]
-    orders = {epoch: order(count, seed * 1_000_003 + epoch) for epoch, _ in positions}
-    return [orders[epoch][place] for epoch, place in positions]
-
-
-def order(count: int, seed: int) -> list[int]:
-    """Shuffle the numbers below `count`."""
-    import torch
-
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed % 2**63)).tolist()

@@ -116,19 +116,22 @@ def test_recovery_is_refused_where_the_model_does_not_fit_and_a_fit_is_suggested
 
 def test_minutes_that_end_before_a_first_result_are_refused_with_enough_of_them() -> None:
     slow = TargetFacts(device=Device("this machine's processor", "cpu", 1, 64 * GIB, flops=1e9))
-    least = recovery_needs.least_minutes(CARD, with_recovery({"minutes": 1}), 1e9)
-    verdict = check.check_recipe(CARD, with_recovery({"minutes": 1}), slow)
+    short = with_recovery({"minutes": 1})
+    least = recovery_needs.least_minutes(CARD, short, 1e9, Recover(minutes=1))
+    verdict = check.check_recipe(CARD, short, slow)
     assert [reason.rule for reason in verdict.reasons] == ["recovery-minutes"]
     assert f"takes at least {least:.1f} minutes" in verdict.reasons[0].message
     assert verdict.suggestion == with_recovery({"minutes": math.ceil(least)})
     assert check.check_recipe(CARD, with_recovery({"minutes": math.ceil(least)}), slow).valid
-    assert check.check_recipe(CARD, with_recovery({"minutes": 1}), TargetFacts()).valid  # its speed is not known
+    assert check.check_recipe(CARD, short, TargetFacts()).valid  # its speed is not known
 
 
 def test_minutes_bound_the_time_that_is_predicted() -> None:
-    assert recovery_needs.seconds(CARD, with_recovery({"minutes": 3}), 1e9) == 180
-    steps = recovery_needs.seconds(CARD, with_recovery(), 1e9)
-    assert recovery_needs.seconds(CARD, with_recovery({"minutes": 10_000, "steps": 100}), 1e9) < steps
+    def seconds(**options: Any) -> float:
+        return recovery_needs.seconds(CARD, with_recovery(options or True), 1e9, Recover(**options))
+
+    assert seconds(minutes=3) == 180
+    assert seconds(minutes=10_000, steps=100) < seconds()
     words = title(Recover(minutes=3, answers=True))
     assert words.endswith("3 minutes of rank 8, taught by the original on its own answers")
 

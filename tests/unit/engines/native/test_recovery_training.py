@@ -13,6 +13,7 @@ from backend.domain.errors import ImpossibleStack, InvalidWorkload, WorkError
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recovery import SPARE_SEQUENCES, Recover
 from backend.engines.native.recovery import recovery as recovery_data
+from backend.engines.native.recovery import sequences
 from backend.engines.native.recovery.recovery import rate, rate_at
 from tests import families
 from tests.helpers.recovery_cases import FAST, Case, same_but_for_the_kept_weights
@@ -210,13 +211,13 @@ def test_too_little_text_and_experts_are_refused(case: Case, tmp_path: Path) -> 
 def test_batches_are_epochs_in_random_order_and_validation_is_apart() -> None:
     import torch
 
-    split = recovery_data.split_data(torch.arange(40)[:, None].expand(40, 8))
+    split = sequences.split_data(torch.arange(40)[:, None].expand(40, 8))
     assert set(split.training[:, 0].tolist()) | set(split.validation[:, 0].tolist()) == set(range(40))
     assert (len(split.training), len(split.validation)) == (34, 6)
     rows = [
         split.training[place, 0].item()
         for step in range(17)
-        for place in recovery_data.sequence_numbers(34, step, 4, seed=3)
+        for place in sequences.sequence_numbers(34, step, 4, seed=3)
     ]
     expected = sorted(split.training[:, 0].tolist())
     assert sorted(rows[:34]) == sorted(rows[34:]) == expected

@@ -1,0 +1,46 @@
+"""The sequences of a training: which are learned from, which only validate, and the order in which they come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from backend.domain.errors import InvalidWorkload
+from backend.domain.recipe.recovery import MOST_VALIDATION, SPARE_SEQUENCES
+
+if TYPE_CHECKING:
+    import torch
+
+VALIDATION_SHARE = 6
+"""One sequence in this many is used for validation."""
+
+
+class Split(NamedTuple):
+    """The sequences to learn from and those to validate on, [sequences, length] each, none in both."""
+
+    training: torch.Tensor
+    validation: torch.Tensor
+
+
+def split_data(spare: torch.Tensor) -> Split:
+    """Split `spare` [sequences, length], which is in random order. Raises InvalidWorkload if it is too little."""
+    if len(spare) < SPARE_SEQUENCES:
+        raise InvalidWorkload(
+            f"The calibration text leaves {len(spare)} sequences of {spare.shape[1]} tokens to recover with, fewer "
+            f"than {SPARE_SEQUENCES}: give more text, or fewer `samples` or a smaller `length` in the quantize step."
+        )
+    validating = min(MOST_VALIDATION, len(spare) // VALIDATION_SHARE)
+    return Split(spare[validating:], spare[:validating])
+
+
+def sequence_numbers(count: int, step: int, size: int, seed: int) -> list[int]:
+    """Choose `size` of `count` sequences for step `step` (from 0): epoch after epoch, each in an order of its own."""
+    positions = [divmod(number, count) for number in range(step * size, (step + 1) * size)]
+    orders = {epoch: order(count, seed * 1_000_003 + epoch) for epoch, _ in positions}
+    return [orders[epoch][place] for epoch, place in positions]
+
+
+def order(count: int, seed: int) -> list[int]:
+    """Shuffle the numbers below `count`."""
+    import torch
+
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed % 2**63)).tolist()
