@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.jobs.progress import NoProgress
-from backend.domain.recipe.recovery import Recover
+from backend.domain.recipe.recovery import Recover, RecoverQuantized
 from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import quantize
 from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, recover
@@ -68,3 +68,36 @@ def same_but_for_the_kept_weights(case: Case, out: Path) -> None:
             assert not torch.equal(new, old)
         else:
             assert torch.equal(new, old)
+
+
+def quantized(model: Path, **changes: Any) -> Path:
+    """Return the folder of the model in 4 bits."""
+    folder = model.with_name("-".join([model.name, "quantized", *map(str, changes.values())]))
+    values = {"method": "rtn", "bits": 4, "group_size": 32, "symmetric": False, **CALIBRATION, **changes}
+    quantize(QuantizeRequest(model_dir=model, out_dir=folder, calibration_texts=TEXTS, **values), NoProgress())
+    return folder
+
+
+def trained(
+    model: Path, start: Path, out: Path, options: RecoverQuantized, progress: NoProgress | None = None
+) -> RecoverResult:
+    request = RecoverRequest(
+        original_dir=model,
+        start_dir=start,
+        plain_dir=model,
+        out_dir=out,
+        options=options,
+        texts=TEXTS,
+        work_dir=out.with_name(out.name + "-work"),
+        **CALIBRATION,
+    )
+    return recover(request, progress or NoProgress())
+
+
+def changed(before: Path, after: Path) -> set[str]:
+    """Return the last parts of the names of tensors that differ; all have the same names and types."""
+    import torch
+
+    old, new = tensors(before), tensors(after)
+    assert {name: tensor.dtype for name, tensor in old.items()} == {name: tensor.dtype for name, tensor in new.items()}
+    return {name.rpartition(".")[2] for name in old if not torch.equal(old[name], new[name])}

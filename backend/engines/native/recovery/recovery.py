@@ -59,8 +59,8 @@ TEMPERATURE = 1.0
 """Its own distribution, as LLM-QAT draws it (Liu et al. 2023, arXiv 2305.17888, section 3.1)."""
 
 
-SCALES_RATE = 1e-3
-"""Usual learning rate of the factors of scales, which begin at one."""
+SCALES_RATE = 3e-3
+"""Usual learning rate of the factors of scales, which begin at one (docs/decisions/0069)."""
 
 
 class RecoverRequest(Frozen):

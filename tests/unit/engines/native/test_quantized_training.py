@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from backend.domain.errors import ImpossibleStack
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recovery import RecoverQuantized
-from backend.engines.base import Pruning, QuantizeRequest
-from backend.engines.native import quantize
+from backend.engines.base import Pruning
 from backend.engines.native.recovery.quantized_weights import QuantizedWeights
-from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, recover
 from backend.layered.dequantize import open_plain
 from tests import families
-from tests.helpers.recovery_cases import CALIBRATION, TEXTS, tensors
+from tests.helpers.recovery_cases import changed, quantized, trained
 from tests.tiny import tiny_llama
 
 SCALES = RecoverQuantized(steps=8, learning_rate=0.01)
-WEIGHTS = RecoverQuantized(steps=12, learning_rate=0.002, learn="weights")
+WEIGHTS = RecoverQuantized(steps=12, learning_rate=0.01, learn="weights")
 
 
 class Stopped(Exception):
@@ -39,41 +36,8 @@ class StoppingAt(NoProgress):
             raise Stopped
 
 
-def quantized(model: Path, **changes: Any) -> Path:
-    """Return the folder of the model in 4 bits."""
-    folder = model.with_name("-".join([model.name, "quantized", *map(str, changes.values())]))
-    values = {"method": "rtn", "bits": 4, "group_size": 32, "symmetric": False, **CALIBRATION, **changes}
-    quantize(QuantizeRequest(model_dir=model, out_dir=folder, calibration_texts=TEXTS, **values), NoProgress())
-    return folder
-
-
-def trained(
-    model: Path, start: Path, out: Path, options: RecoverQuantized, progress: NoProgress | None = None
-) -> RecoverResult:
-    request = RecoverRequest(
-        original_dir=model,
-        start_dir=start,
-        plain_dir=model,
-        out_dir=out,
-        options=options,
-        texts=TEXTS,
-        work_dir=out.with_name(out.name + "-work"),
-        **CALIBRATION,
-    )
-    return recover(request, progress or NoProgress())
-
-
 def digest(folder: Path) -> str:
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-
-
-def changed(before: Path, after: Path) -> set[str]:
-    """Return the last parts of the names of tensors that differ; all have the same names and types."""
-    import torch
-
-    old, new = tensors(before), tensors(after)
-    assert {name: tensor.dtype for name, tensor in old.items()} == {name: tensor.dtype for name, tensor in new.items()}
-    return {name.rpartition(".")[2] for name in old if not torch.equal(old[name], new[name])}
 
 
 @pytest.fixture(scope="module")
