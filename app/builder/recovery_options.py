@@ -58,6 +58,13 @@ COMMON = (
         "Learn from what the original itself writes, from the beginning of each sequence on.",
         "flag",
     ),
+    Option(
+        "recover.divergence",
+        "KL divergence",
+        "forward keeps all that the original may say; reverse gives up what it rarely says, and sounds surer.",
+        "choice",
+        ("forward", "reverse"),
+    ),
 )
 AFTER_PRUNING = (
     *COMMON,

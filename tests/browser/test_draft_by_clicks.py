@@ -37,14 +37,15 @@ def train(visit: Visit, studio: Studio, prompts: Path, screenshots: Path | None)
     short."""
     lines = [json.dumps({"prompt": f"def number_{number}(first, second):"}) for number in range(PROMPTS)]
     prompts.write_text("\n".join(lines))
-    visit.open(f"/train?model=starter&train_minutes=1.5&train_prompts={quote(str(prompts))}")
+    visit.open(f"/train?model=starter&train_minutes=3&train_prompts={quote(str(prompts))}")
     visit.heading("Train a draft")
     visit.button("Train").dblclick()
     visit.page.wait_for_url(re.compile(r"/job\?.*id=j-"))
     job_id = query_value(visit, "id")
     acceptance = visit.main.get_by_role("figure", name=re.compile("^Tokens per step"))
     eventually("acceptance", lambda: acceptance.is_visible() or jobs.show(studio.workspace, job_id).ended)
-    assert not jobs.show(studio.workspace, job_id).ended, "acceptance is drawn while the draft learns"
+    shown = f"{visit.page.url}\n{visit.main.inner_text()}"
+    assert not jobs.show(studio.workspace, job_id).ended, f"acceptance is drawn while the draft learns, not\n{shown}"
     assert until_ended(studio.workspace, job_id).error is None
     expect(visit.button("Build with this draft")).to_be_visible()
     visit.drawn()

@@ -95,7 +95,9 @@ def test_every_way_of_streaming_is_read_right_or_fails_with_its_reason(server: s
     level: dict[str, Any]
     (level,) = json.loads(done.stdout)
     assert (level["valid"], level["errors"]) == (expected.valid, expected.errors)
-    assert [reason.startswith(expected.reason) for reason in level["reasons"][:1]] == [True] * (expected.valid != "yes")
+    assert bool(level["reasons"]) == (expected.valid != "yes")
+    if expected.valid != "yes":  # beside other tests the load generator may be late too
+        assert any(reason.startswith(expected.reason) for reason in level["reasons"])
 
     # 2. Its figures: unknown, or right.
     for metric in TIMINGS:

@@ -46,6 +46,10 @@ class FineTune(Frozen):
     """The most minutes, the answers included; the learning rate then falls with the time. Empty: `steps` alone."""
     answers: bool = False
     """Learn from what the original itself writes, from the beginning of each sequence on, and not from the text."""
+    divergence: Literal["forward", "reverse"] = "forward"
+    """The KL divergence that is learned from. Forward, KL(original || model), keeps all that the original may say;
+    reverse, KL(model || original), gives up what it rarely says (MiniLLM, Gu et al. 2023, arXiv 2306.08543, section
+    2.1). Validation, by which the best step is chosen, is forward."""
 
     @model_validator(mode="before")
     @classmethod
@@ -73,6 +77,12 @@ class Recover(FineTune):
     model's hidden size."""
     teacher: bool = True
     """Learn what the original model says of each next token, rather than the text alone."""
+
+    @model_validator(mode="after")
+    def _check_divergence(self) -> Recover:
+        if self.divergence == "reverse" and not self.teacher:
+            raise ValueError("recover: `divergence` compares with the original, which `teacher: false` leaves out")
+        return self
 
 
 class RecoverQuantized(FineTune):
@@ -112,6 +122,7 @@ def title(step: Recovery) -> str:
     """Return the words of a plan for the recovery."""
     taught = "taught by the original" if step.teacher else "from text alone"
     taught += " on its own answers" if step.answers else ""
+    taught += ", by the reverse divergence" if step.divergence == "reverse" else ""
     most = f"{step.steps} steps" if step.minutes is None else f"{step.minutes} minutes"
     learned = f"of rank {step.rank}" if isinstance(step, Recover) else LEARNED[step.learn]
     return f"then recovery in at most {most} {learned}, {taught}"

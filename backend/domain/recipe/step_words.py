@@ -215,17 +215,8 @@ def short_name(step: Step) -> str:
     """Return the step's part of a recipe's name: `AWQ 4-bit`, `Wanda 50 %`, `draft`."""
     method = _method(step) or ""
     match step:
-        # Bits belong to the name unless they are 8, which the method says.
         case Quantize():
-            name = SHORT_NAMES.get(method, method.upper())
-            if step.bits == 8:
-                return name
-            if step.target_bits:
-                return f"{name} {step.target_bits:g}-bit"
-            if quantize_step.method_row(step).fixed_group:
-                return name
-            four = step.bits == 4 or quantize_step.method_row(step).bits[0] == 4
-            return f"{name} 4-bit" if four else name
+            return f"{_quantized_name(step)} recovered" if step.recover else _quantized_name(step)
         case Prune() if step.structured:
             share = next((getattr(step, name) for name in TARGETS[:2] if getattr(step, name) is not None), USUAL_CUT)
             amount = f"{step.max_bytes / 1e6:,.0f} MB" if step.max_bytes else f"{share:.0%}".replace("%", " %")
@@ -239,6 +230,19 @@ def short_name(step: Step) -> str:
             return SHORT_NAMES.get(method, method)
         case _:
             return step.technique
+
+
+def _quantized_name(step: Quantize) -> str:
+    """Return the method with its bits, unless they are 8, which the method says."""
+    name = SHORT_NAMES.get(step.method, step.method.upper())
+    if step.bits == 8:
+        return name
+    if step.target_bits:
+        return f"{name} {step.target_bits:g}-bit"
+    if quantize_step.method_row(step).fixed_group:
+        return name
+    four = step.bits == 4 or quantize_step.method_row(step).bits[0] == 4
+    return f"{name} 4-bit" if four else name
 
 
 def recipe_name(recipe: Recipe) -> str:

@@ -105,19 +105,6 @@ def test_a_trace_is_replayed_and_a_table_says_so(exact: str, tmp_path: Path) -> 
     assert "the trace" in done.stderr
 
 
-@pytest.mark.campaign
-def test_a_sweep_ends_at_the_highest_level_that_keeps_the_objective(tmp_path: Path) -> None:
-    """Two answers at a time of 0.3 s each: a third stream waits, so that two is the most within 0.1 s."""
-    with running("exact_server.py", "--rate", 100, "--ttft-ms", 10, "--slots", 2) as url:
-        options = ["--sweep", "ttft_p90<=100ms", "--concurrency", 2, "--requests", 40, "--max-tokens", 30]
-        measured_levels = levels(tmp_path, url, *options, "--sweep-to", 4)
-    assert [level["concurrency"] for level in measured_levels] == [2, 3, 4]
-    assert [level["slo"]["verdict"] for level in measured_levels] == ["kept", "missed", "missed"]
-    assert [level["slo"]["highest"] for level in measured_levels] == [True, False, False]
-    low, high = measured_levels[0]["slo"]["intervals"][0]
-    assert 0.9 <= low <= measured_levels[0]["slo"]["shares"][0] <= high
-
-
 def test_levels_done_before_the_server_died_are_kept_and_shown(tmp_path: Path) -> None:
     arguments = ["--model", "ok", "--concurrency", "1,2,4,8", "--max-tokens", 8]
     with running("broken_server.py", "--die-after", 28) as url:

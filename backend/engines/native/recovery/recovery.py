@@ -273,7 +273,7 @@ class _Run:
             group["lr"] = highest * share
         training = self.split.training
         chosen = sequence_numbers(len(training), state.step, self.options.batch, self.request.seed)
-        loss = descend(self.optimizer, self._loss(training[chosen]))
+        loss = descend(self.optimizer, self._loss(training[chosen], reverse=self.options.divergence == "reverse"))
         state.step, state.summed, state.counted = state.step + 1, state.summed + loss, state.counted + 1
         # 2. Stop, validate or save.
         if not math.isfinite(state.summed):
@@ -337,8 +337,11 @@ class _Run:
                 total += float(self._loss(part)) * len(part)
         return total / len(self.split.validation)
 
-    def _loss(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Compute the mean loss over positions of `tokens` [sequences, length], in nats per token."""
+    def _loss(self, tokens: torch.Tensor, *, reverse: bool = False) -> torch.Tensor:
+        """Compute the mean loss over positions of `tokens` [sequences, length], in nats per token.
+
+        `reverse`: KL(model || original) rather than KL(original || model).
+        """
         import torch
 
         tokens = tokens.to(self.request.device)
@@ -347,7 +350,8 @@ class _Run:
             return torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
         with torch.no_grad():
             target = self.teacher(tokens, use_cache=False).logits[:, :-1].flatten(0, 1).log_softmax(-1)
-        return torch.nn.functional.kl_div(logits.log_softmax(-1), target, reduction="batchmean", log_target=True)
+        pair = (target, logits.log_softmax(-1)) if reverse else (logits.log_softmax(-1), target)
+        return torch.nn.functional.kl_div(*pair, reduction="batchmean", log_target=True)
 
     def _ended(self) -> str:
         state = self.state

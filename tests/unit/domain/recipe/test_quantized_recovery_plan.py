@@ -17,7 +17,7 @@ from backend.domain.recipe import recipe
 from backend.domain.recipe.methods import GROUP_SIZE, QUANTIZE
 from backend.domain.recipe.recipe import Quantize, Recipe
 from backend.domain.recipe.recovery import RecoverQuantized, end_sentence, gain_sentence
-from backend.domain.recipe.step_words import plan_title
+from backend.domain.recipe.step_words import plan_title, recipe_name
 from backend.domain.rules import check
 from backend.domain.rules.target_facts import TargetFacts
 from backend.service.plans import recipe_files
@@ -134,6 +134,7 @@ def test_it_is_said_in_words() -> None:
     assert words.endswith(
         ", then recovery in at most 3 minutes of the scales, taught by the original on its own answers"
     )
+    assert [recipe_name(with_recovery(recover)) for recover in (None, True)] == ["AWQ 4-bit", "AWQ 4-bit recovered"]
     quality = {"original": {"kl_mean": 0.0}, "quantized": {"kl_mean": 0.1}, "recovered": {"kl_mean": 0.08}}
     assert gain_sentence(quality) == (
         "Mean KL divergence is 0.1000 after quantization and 0.0800 after recovery: recovery won back 20% of what "

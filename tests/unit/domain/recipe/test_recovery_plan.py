@@ -93,6 +93,7 @@ def test_the_form_switches_it_and_sets_what_is_below() -> None:
         ("often", "is true, or a mapping"),
         ({"learning_rate": float("nan")}, r"recover\.learning_rate"),
         ({"steps": 1e9}, r"recover\.steps"),
+        ({"divergence": "reverse", "teacher": False}, "compares with the original, which `teacher: false` leaves out"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_a_sentence(recover: Any, words: str) -> None:

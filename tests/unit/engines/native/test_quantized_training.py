@@ -93,6 +93,14 @@ def test_before_the_first_step_the_model_is_the_checkpoint(tmp_path: Path, kind:
     assert changed(folder, tmp_path / "again") == set()
 
 
+def test_the_reverse_divergence_is_another_loss_of_the_same_steps(model: Path, start: Path, tmp_path: Path) -> None:
+    forward = trained(model, start, tmp_path / "forward", SCALES)
+    reverse = trained(model, start, tmp_path / "reverse", SCALES.model_copy(update={"divergence": "reverse"}))
+    assert reverse.loss_before == forward.loss_before and reverse.loss_after < reverse.loss_before
+    assert reverse.curve[1].training != forward.curve[1].training
+    assert digest(tmp_path / "reverse") != digest(tmp_path / "forward")
+
+
 @pytest.mark.parametrize("options", [SCALES, WEIGHTS])
 def test_a_stopped_run_goes_on_to_the_same_bytes(
     model: Path, start: Path, tmp_path: Path, options: RecoverQuantized
