@@ -109,7 +109,8 @@ def test_a_cache_that_answers_although_switched_off_makes_a_level_invalid(home: 
     assert {level_validity(level) for level in levels} == {"no"} and all(
         (level.prefix_cache_hit_rate or 0) > 0.5 for level in levels
     )
-    assert {row.why and row.why.cause for row in document.comparison} == {"replayed_prompts"}
+    causes = {row.why and row.why.cause for row in document.comparison}
+    assert "replayed_prompts" in causes and causes <= {"replayed_prompts", "client_limited"}  # answers of milliseconds
 
 
 def test_a_bench_tells_the_hit_rate_of_its_levels(home: Workspace, tmp_path: Path) -> None:
