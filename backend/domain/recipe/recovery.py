@@ -85,12 +85,15 @@ class Recover(FineTune):
         return self
 
 
+Learned = Literal["scales", "weights"]
+
+
 class RecoverQuantized(FineTune):
     """The options after quantization (quantization-aware training): what is stored is itself learned."""
 
     teacher: ClassVar[bool] = True
     """The original teaches, always."""
-    learn: Literal["scales", "weights"] = "scales"
+    learn: Learned = "scales"
     """`scales`: the integers stay, and the scale of each group is learned (EfficientQAT, Chen et al. 2024, arXiv
     2407.11062, section 3.3). `weights`: the integers too, through the rounding (LSQ, Esser et al. 2019, arXiv
     1902.08153)."""
@@ -124,8 +127,9 @@ def title(step: Recovery) -> str:
     taught += " on its own answers" if step.answers else ""
     taught += ", by the reverse divergence" if step.divergence == "reverse" else ""
     most = f"{step.steps} steps" if step.minutes is None else f"{step.minutes} minutes"
-    learned = f"of rank {step.rank}" if isinstance(step, Recover) else LEARNED[step.learn]
-    return f"then recovery in at most {most} {learned}, {taught}"
+    if isinstance(step, Recover):
+        return f"then recovery in at most {most} of rank {step.rank}, {taught}"
+    return f"then recovery {LEARNED[step.learn]} in at most {most}, {taught}"
 
 
 LEARNED = {"scales": "of the scales", "weights": "of weights and scales"}

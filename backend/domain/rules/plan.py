@@ -126,7 +126,7 @@ def _notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts, shared: Parall
     if facts.place == "planned":
         notes.append(f"For planning: our engines on {facts.where}, which is not this machine.")
     # 2. What the result gives there.
-    notes += _pruning_notes(original, whole)
+    notes += _pruning_and_recovery_notes(original, whole)
     notes += _layout_notes(model, recipe, facts, shared) + _serving_notes(model, recipe, facts)
     notes += _context_note(model, recipe, facts, shared) + _capability_notes(model, recipe, facts)
     # 3. Memory of the job.
@@ -161,7 +161,7 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
     return notes + speculation_rules.notes(recipe)
 
 
-def _pruning_notes(model: ModelFacts, recipe: Recipe) -> list[str]:
+def _pruning_and_recovery_notes(model: ModelFacts, recipe: Recipe) -> list[str]:
     """Return what a pruning leaves of the original, and the memory that a recovery takes."""
     sentence = structure.sentence(model, recipe)
     notes = [sentence] if sentence else []

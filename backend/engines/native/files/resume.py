@@ -23,8 +23,8 @@ from backend.layered.hidden_states import HiddenStates
 
 STATE = "state.json"
 VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
-ARITHMETIC = 2
-"""Raised whenever the engine's own arithmetic changes: what one left another must not go on with."""
+ARITHMETIC = 3
+"""Raised whenever the engine's own arithmetic changes, or what it saves: what one left another must not go on with."""
 
 
 class LayerState(AttemptState):

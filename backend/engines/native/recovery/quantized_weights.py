@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack, WorkError
-from backend.domain.recipe.recovery import NO_EXPERTS
+from backend.domain.recipe.recovery import NO_EXPERTS, Learned
 from backend.engines.native.methods.rounding import Grid, Rounding, compress
 from backend.engines.native.recovery.adapters import load, write_changed
 from backend.layered.dequantize import CompressedTensorsSource
@@ -24,10 +24,11 @@ from backend.layered.outline import Outline
 if TYPE_CHECKING:
     import torch
 
-Learned = Literal["scales", "weights"]
 WEIGHTS_RATE = 0.3
 """Learning rate of a weight, in units of its scale, over that of a scale's factor. Thirty times as much let so many
 integers change at once that the loss of SmolLM2-135M-Instruct rose (docs/decisions/0069)."""
+LEAST_FACTOR = 0.01
+"""A scale stays above zero, whatever the learning rate."""
 CELL = 0.49
 """The farthest that a weight begins from its integer, in units of its scale."""
 
@@ -157,7 +158,7 @@ def integers(matrix: Matrix, grid: Grid, learn: Learned) -> Any:
 
         def learned_scale(self) -> torch.Tensor:
             """Return the scales [out, groups] as they are stored; gradients pass through their rounding."""
-            exact: torch.Tensor = self.scale * self.factor
+            exact: torch.Tensor = self.scale * self.factor.clamp_min(LEAST_FACTOR)
             return exact + (exact.to(dtype).float() - exact).detach()
 
         def grid(self) -> Grid:

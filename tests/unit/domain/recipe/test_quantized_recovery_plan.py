@@ -132,7 +132,7 @@ def test_weights_need_more_memory_than_scales_and_a_plan_counts_disk_and_text() 
 def test_it_is_said_in_words() -> None:
     words = plan_title(with_recovery({"minutes": 3, "answers": True}).steps[0])
     assert words.endswith(
-        ", then recovery in at most 3 minutes of the scales, taught by the original on its own answers"
+        ", then recovery of the scales in at most 3 minutes, taught by the original on its own answers"
     )
     assert [recipe_name(with_recovery(recover)) for recover in (None, True)] == ["AWQ 4-bit", "AWQ 4-bit recovered"]
     quality = {"original": {"kl_mean": 0.0}, "quantized": {"kl_mean": 0.1}, "recovered": {"kl_mean": 0.08}}

@@ -8,32 +8,17 @@ from pathlib import Path
 import pytest
 
 from backend.domain.errors import ImpossibleStack
-from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.recovery import RecoverQuantized
 from backend.engines.base import Pruning
 from backend.engines.native.recovery.quantized_weights import QuantizedWeights
 from backend.layered.dequantize import open_plain
 from tests import families
 from tests.helpers.recovery_cases import changed, quantized, trained
+from tests.helpers.stopping import Stopped, StoppingAt
 from tests.tiny import tiny_llama
 
 SCALES = RecoverQuantized(steps=8, learning_rate=0.01)
 WEIGHTS = RecoverQuantized(steps=12, learning_rate=0.01, learn="weights")
-
-
-class Stopped(Exception):
-    """As a kill would."""
-
-
-class StoppingAt(NoProgress):
-    """Ends the run once so many steps are done."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def advance(self, done: float, **_: object) -> None:
-        if done == self.step:
-            raise Stopped
 
 
 def digest(folder: Path) -> str:
@@ -107,7 +92,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
 ) -> None:
     whole = trained(model, start, tmp_path / "whole", options)
     with pytest.raises(Stopped):
-        trained(model, start, tmp_path / "out", options, StoppingAt(3))
+        trained(model, start, tmp_path / "out", options, StoppingAt("recover", 1, 3))
     assert trained(model, start, tmp_path / "out", options) == whole
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")
 
