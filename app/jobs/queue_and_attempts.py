@@ -79,11 +79,11 @@ def _prioritize(opened: Workspace, job_id: str, shown: str) -> None:
     """Give the job the chosen priority, unless it is the one that the control has `shown`.
 
     Streamlit also calls this without a choice: a live part that was already on its way when the control disappeared
-    brings the control's value once more.
+    brings the control's value once more, or none.
     """
     # 1. Where nothing changed nothing is done.
     chosen = st.session_state[f"{PRIORITY}-{job_id}"]
-    if chosen == shown:
+    if chosen in {None, shown}:
         return
     # 2. Change it; a job that has begun meanwhile has no use for a priority.
     with shell.errors_in_toast("The job is no longer queued, so its priority does not matter any more."):

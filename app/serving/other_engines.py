@@ -27,7 +27,7 @@ def show(opened: Workspace, source: str) -> None:
     )
     # 2. Its command, and what it rests on.
     try:
-        launched = launch_commands.prepare(opened, source, str(engine))
+        launched = launch_commands.prepare(opened, source, engine or next(iter(titles)))
     except WhetstoneError as error:
         st.caption(message(error))
         return

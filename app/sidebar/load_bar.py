@@ -287,13 +287,17 @@ def _take_workload(opened: Workspace, name: str) -> None:
 
 
 def _take() -> None:
-    """Make what the fields say the load of all pages. An empty number stays as it was."""
+    """Make what the fields say the load of all pages. What is empty stays as it was.
+
+    Streamlit at times reports a choice that nobody touched as empty, with every later run. The address then decides:
+    written again, the load would undo a step back.
+    """
     # 1. The numbers, the place and the discount.
     before = address.current()
     values: dict[str, Any] = {name: st.session_state.get(key) for key, name in NUMBERS.items()}
     for name in ("input_tokens", "output_tokens", "concurrency"):
         values[name] = values[name] or getattr(before, name)
-    by_rate = st.session_state[DEMAND_FIELD] == RATE
+    by_rate = (st.session_state[DEMAND_FIELD] or (USERS if before.rate is None else RATE)) == RATE
     values["rate"] = values["rate"] or before.rate or FIRST_RATE if by_rate else None
     percent = st.session_state[DISCOUNT_FIELD]
     values["percentile"] = st.session_state[PERCENTILE_FIELD] or before.percentile
@@ -303,4 +307,6 @@ def _take() -> None:
     chosen = st.session_state[PROFILE_FIELD] or ""
     if chosen.startswith(FILE) and values["input_tokens"] == before.input_tokens:
         values["workload"] = chosen.removeprefix(FILE)
-    address.store(PlannedLoad.model_validate(values))
+    load = PlannedLoad.model_validate(values)
+    if load != before:
+        address.store(load)

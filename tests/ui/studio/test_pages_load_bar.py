@@ -54,6 +54,23 @@ def test_tokens_of_ones_own_are_a_custom_load_and_back_undoes_it(studio_home: Wo
     assert at.selectbox(key="load_profile").value == "chat" and at.number_input(key="load_input").value == 622
 
 
+@pytest.mark.parametrize("changed", [{}, {"load_rate": "3"}])
+def test_a_choice_that_is_reported_as_empty_changes_nothing(studio_home: Workspace, changed: dict[str, str]) -> None:
+    """Streamlit's browser code does so at times with a choice that nobody touched, also as one goes back."""
+    at = studio.open_page("jobs", load_rate="2", slo_percentile="p99")
+    for parameter in ("load_rate", "slo_percentile"):
+        del at.query_params[parameter]
+    for name, value in changed.items():
+        at.query_params[name] = value
+    for key in ("load_demand", "load_percentile"):
+        at.segmented_control(key=key).set_value(None)
+    at.run()
+    studio.check(at)
+    assert {name: param(at, name) for name in at.query_params} == changed
+    assert at.segmented_control(key="load_percentile").value == "p95"
+    assert at.segmented_control(key="load_demand").value == ("Requests per second" if changed else "Users at once")
+
+
 def test_every_card_is_at_the_load_of_a_shared_link(studio_home: Workspace) -> None:
     at = studio.open_page("build", model=LLAMA, recipe="awq", **FULL)
     text = studio.says(at)
