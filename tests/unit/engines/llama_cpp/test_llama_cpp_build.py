@@ -98,3 +98,13 @@ def test_an_installation_links_what_was_built(tmp_path: Path, monkeypatch: pytes
     assert (engines / "llama-cpp" / "bin" / "llama-server").resolve() == folder / "llama-server"
     environments.remove("llama-cpp", engines)
     assert not (engines / "llama-cpp").exists() and build.read_record(folder) is not None
+
+
+def test_what_was_built_elsewhere_is_not_replaced_by_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make test` with another home once took a wheel in place of a build that worked."""
+    monkeypatch.setattr(build, "find_compiler", lambda: COMPILER)
+    first, other, engines = tmp_path / "first", tmp_path / "other", tmp_path / "engines"
+    complete(first / "llama-cpp" / build.build_key(build.read_pins(LOCK), COMPILER))
+    marker = environments.install("llama-cpp", engines, NoProgress(), builds=first)
+    kept = environments.install("llama-cpp", engines, NoProgress(), builds=other, compile_missing=False)
+    assert kept == marker and (engines / "llama-cpp" / "bin" / "llama-server").is_file()
