@@ -134,7 +134,14 @@ def _show_runs(view: EvaluationView, load: Load, shown: Sequence[str]) -> None:
     repeats = [str(number + 1) for number in range(document.options.repeats)]
     first, second = st.columns(2)
     name = first.selectbox("Run of", names, key=named("requests_run"), bind="query-params")
-    block = second.selectbox("Repeat", repeats, key=named("requests_block"), bind="query-params")
+    late = next((level.audit.late_blocks for level in document.variants[0].levels if level.load == load), ())
+    block = second.selectbox(
+        "Repeat",
+        repeats,
+        format_func=lambda number: f"{number}, left out" if int(number) - 1 in late else number,
+        key=named("requests_block"),
+        bind="query-params",
+    )
     run = request_pairs.read_run(view, load, name, int(block) - 1)
     charts.show(charts_requests.timeline(name, load.words, run, where, theme), "timeline", run_sentence(name, run))
     st.caption("A bar is a request. Between the dotted lines every stream is past its warm-up and still running.")

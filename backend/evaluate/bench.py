@@ -13,10 +13,12 @@ from typing import Any
 
 from backend import files
 from backend.domain.errors import EndpointUnreachable, WhetstoneError
+from backend.domain.evaluation.blocks.late_blocks import find_late_blocks
 from backend.domain.evaluation.document import EvaluateOptions, Level
 from backend.domain.evaluation.metrics import summarise_level
 from backend.domain.evaluation.prefix_cache import PrefixHits, with_hit_rates
 from backend.domain.evaluation.prices import Pricing
+from backend.domain.evaluation.soundness import late_warning
 from backend.domain.load import counters
 from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, RequestRecord
@@ -102,7 +104,7 @@ class EndpointBench:
         print(f"{level.load.words}: objectives {level.check.verdict}", file=sys.stderr, flush=True)
 
     def _level(self, load: Load, runs: list[RecordsAndAudit]) -> Level:
-        options, audits = self.options, [audit for _, audit in runs]
+        options = self.options
         pricing = None
         if options.price_per_hour is not None:
             pricing = Pricing(
@@ -110,8 +112,15 @@ class EndpointBench:
                 discount=options.discount,
                 input_output_ratio=options.input_output_ratio,
             )
-        level = summarise_level(load, [records for records, _ in runs], audits, pricing=pricing, acceptance=None)
-        hits, self._hits = self._hits, []
+        # Without the repeats in which the load generator was late; a search has none.
+        late = () if options.sweep else find_late_blocks([[audit for _, audit in runs]])
+        used = [run for number, run in enumerate(runs) if number not in late]
+        hits, self._hits = [hits for number, hits in enumerate(self._hits) if number not in late], []
+        # Summarise the others.
+        records, audits = [records for records, _ in used], [audit for _, audit in used]
+        level = summarise_level(load, records, audits, pricing=pricing, acceptance=None, late_blocks=late)
+        if (warning := late_warning([level])) is not None:
+            print(warning, file=sys.stderr, flush=True)
         return with_hit_rates(level, hits)
 
 

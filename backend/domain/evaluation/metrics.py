@@ -57,10 +57,12 @@ def summarise_level(
     *,
     pricing: Pricing | None,
     acceptance: tuple[int, int] | None,
+    late_blocks: Sequence[int] = (),
 ) -> Level:
-    """Summarise one level over all its repeats, one list of records and one audit each.
+    """Summarise one level over its repeats, one list of records and one audit each.
 
-    `acceptance` is (accepted, drafted) tokens from the server's counters, None without speculation.
+    `acceptance` is (accepted, drafted) tokens from the server's counters, None without speculation. `late_blocks` are
+    not among the repeats.
     """
     # 1. What a steady state and the concurrency are. A ramp or a trace has no steady state.
     steady = load.mode in {"closed", "rate"}
@@ -84,7 +86,7 @@ def summarise_level(
         price=_price(pricing, concurrency, everything, duration, latencies["tpot_ms"]),
         acceptance_rate=acceptance[0] / acceptance[1] if acceptance and acceptance[1] else None,
         client_limited=any(audit.client_limited for audit in audits),
-        audit=_audit(load, repeats, audits),
+        audit=_audit(load, repeats, audits, late_blocks),
         blocks=[_block(part, pricing, concurrency, steady=steady) for part in slices],
         requests_per_s=sum(record.ok for record in everything) / duration if duration > 0 else 0.0,
     )
@@ -329,7 +331,7 @@ def _block(repeat: Records, pricing: Pricing | None, concurrency: int, *, steady
     return {name: value for name, value in figures.items() if value is not None}
 
 
-def _audit(load: Load, repeats: Sequence[Records], audits: Sequence[Audit]) -> LevelAudit:
+def _audit(load: Load, repeats: Sequence[Records], audits: Sequence[Audit], late_blocks: Sequence[int]) -> LevelAudit:
     measured = [record for repeat in repeats for record in repeat if not record.warm]
     return LevelAudit(
         warmup_requests=sum(record.warm for repeat in repeats for record in repeat),
@@ -341,6 +343,7 @@ def _audit(load: Load, repeats: Sequence[Records], audits: Sequence[Audit]) -> L
         **_merged(audits, min, "achieved_concurrency"),
         **({} if load.is_closed else _open_loop(audits)),
         reasons=tuple(sorted({audit.reason for audit in audits if audit.reason})),
+        late_blocks=tuple(late_blocks),
     )
 
 

@@ -3,12 +3,12 @@ drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import computed_field, model_validator
 
-from backend.domain.figures import figure
+from backend.domain.figures import counted, figure
 from backend.domain.frozen import Frozen
 from backend.domain.load.prompt_lines import default_requests
 
@@ -156,6 +156,23 @@ def validity_warnings(results: Sequence[VariantResult]) -> list[str]:
                 f"{len(doubtful)} of {len(levels)} levels {words} (`{name}` at {level.load.words}: {why})."
             )
     return sentences
+
+
+def late_warning(levels: Iterable[Level]) -> str | None:
+    """Say `The load generator was late in 1 of 6 blocks at 1 stream: ...`; None where no block is left out."""
+    late = {level.load: level for level in levels if level.audit.late_blocks}
+    counts = [
+        f"{len(level.audit.late_blocks)} of {counted(measured_blocks(level), 'block')} at {load.words}"
+        for load, level in late.items()
+    ]
+    if not counts:
+        return None
+    return f"The load generator was late in {', in '.join(counts)}: what was measured then is left out everywhere."
+
+
+def measured_blocks(level: Level) -> int:
+    """Return the number of blocks that were measured, those that are left out included."""
+    return level.repeats + len(level.audit.late_blocks)
 
 
 def is_replayed(level: Level) -> bool:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from backend.domain.errors import RequestError
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Level, VariantResult
+from backend.domain.evaluation.soundness import measured_blocks
 from backend.domain.figures import counted, figure
 from backend.domain.limits.latency_limit import METRICS_BY_NAME, STATISTICS
 from backend.domain.load.load import Load
@@ -212,8 +213,8 @@ def _judge_level(condition: FailCondition, result: VariantResult, load: Load, re
     level = next((level for level in result.levels if level.load == load), None)
     value = _level_figure(condition.metric, level) if level else None
     breaches = list(_judge(condition, result.name, load.words, value))
-    if level and not breaches and level.repeats < repeats:
-        breaches = [Breach(condition, result.name, load.words, value, (level.repeats, repeats))]
+    if level and not breaches and measured_blocks(level) < repeats:
+        breaches = [Breach(condition, result.name, load.words, value, (measured_blocks(level), repeats))]
     yield from breaches
 
 

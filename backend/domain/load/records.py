@@ -208,6 +208,8 @@ class Audit(Frozen):
     joules: dict[str, float] = Field(default_factory=dict)
     """Energy that the machine used while the run's slices were sent, by counter; empty where none can be read."""
     client_limited: bool
+    late: bool = False
+    """Its own loop was late or had no slack, whatever the server did; `client_limited` is then true as well."""
     reason: str | None = None
     versions: Facts = Field(default_factory=dict)
 
@@ -251,6 +253,8 @@ class LevelAudit(Frozen):
     send_lag_ms_p99: float | None = None
     reasons: tuple[str, ...] = ()
     """Why the client held the level back, a sentence each."""
+    late_blocks: tuple[int, ...] = ()
+    """Blocks, from 0 on, that are not part of the level: the load generator was late in them."""
     disturbance: Disturbance | None = None
     """Disturbance of the repeat that was disturbed most; None where it was not observed."""
 

@@ -41,7 +41,8 @@ def make_audit(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestReco
         too_little = _underloaded(plan, run, records, steady_s, achieved)
     else:
         too_little = _late(plan, run, records)
-    reason = _overloaded(run, records, lags) or too_little
+    overloaded = _overloaded(run, records, lags)
+    reason = overloaded or too_little
 
     # 2. Return all figures with that judgement.
     reads = sum(record.reads for record in records)
@@ -62,6 +63,7 @@ def make_audit(plan: LoadPlan, run: FinishedLevel, records: Sequence[RequestReco
         reconnects=run.reconnects,
         peak_rss_bytes=_peak_rss(),
         client_limited=reason is not None,
+        late=overloaded is not None,
         reason=reason,
         versions={"python": platform.python_version(), "uvloop": _version("uvloop")},
     )

@@ -5,6 +5,7 @@ From them: how many requests keep limits that are chosen afterwards, and how a l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,12 +49,14 @@ def count_within(view: EvaluationView, limits: RequestLimits) -> dict[VariantLoa
         allowed = compute.less_equal(latencies.table[limit.metric], limit.most_ms)
         within = compute.and_(within, compute.fill_null(allowed, False))
     # Sum the marks over the rows of each variant and load.
+    table = latencies.table.set_column(0, "ok", within)
     counts: dict[VariantLoad, CountWithin] = {}
     for result in view.document.variants:
         for level in result.levels:
             place = latencies.places.get((result.name, level.load.key))
             if place is not None:
-                counts[result.name, level.load] = CountWithin(compute.sum(within.slice(*place)).as_py() or 0, place[1])
+                rows = _without(table.slice(*place), level.audit.late_blocks)
+                counts[result.name, level.load] = CountWithin(compute.sum(rows["ok"]).as_py() or 0, rows.num_rows)
     return counts
 
 
@@ -64,8 +67,26 @@ def sorted_latencies(view: EvaluationView, variant: str, load: Load, metric: str
     place = latencies.places.get((variant, load.key))
     if place is None:
         return []
-    values: list[float] = latencies.table[metric].slice(*place).drop_null().to_pylist()
+    rows = _without(latencies.table.slice(*place), _late_blocks(view, variant, load))
+    values: list[float] = rows[metric].drop_null().to_pylist()
     return sorted(values)
+
+
+def _late_blocks(view: EvaluationView, variant: str, load: Load) -> Sequence[int]:
+    """Return the blocks that are not part of the level."""
+    levels = [level for result in view.document.variants if result.name == variant for level in result.levels]
+    return next((level.audit.late_blocks for level in levels if level.load == load), ())
+
+
+def _without(table: Any, blocks: Sequence[int]) -> Any:
+    """Return the rows of the other blocks."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    if not blocks:
+        return table
+    left_out = pyarrow.array(blocks, table.schema.field("block").type)
+    return table.filter(compute.invert(compute.is_in(table["block"], value_set=left_out)))
 
 
 @lru_cache(maxsize=FILES_CACHED)
@@ -76,7 +97,7 @@ def _read(file: str, _changed: int, _size: int) -> _LatencyTable:
     import pyarrow.parquet
 
     # Leave out the requests of the warm-up.
-    columns = ["warm", "status", *GROUP, *LIMITABLE_METRICS]
+    columns = ["warm", "status", *GROUP, "block", *LIMITABLE_METRICS]
     table = pyarrow.parquet.read_table(file, columns=columns, read_dictionary=["variant"])
     table = table.filter(compute.invert(table["warm"])).unify_dictionaries()
     table = table.append_column("ok", compute.equal(table["status"], "ok"))
@@ -85,7 +106,8 @@ def _read(file: str, _changed: int, _size: int) -> _LatencyTable:
     table = table.set_column(table.column_names.index("variant"), "variant", names.indices)
     table = table.sort_by([(name, "ascending") for name in GROUP])
     return _LatencyTable(
-        table.select(["ok", *LIMITABLE_METRICS]).combine_chunks(), _row_ranges(table, names.dictionary.to_pylist())
+        table.select(["ok", "block", *LIMITABLE_METRICS]).combine_chunks(),
+        _row_ranges(table, names.dictionary.to_pylist()),
     )
 
 

@@ -24,7 +24,12 @@ from backend.domain.evaluation.evidence.lossless import lossless_warning
 from backend.domain.evaluation.evidence.schema import Finding, Lossless
 from backend.domain.evaluation.memory_limit import BANDWIDTH
 from backend.domain.evaluation.resource_use import StepBytes
-from backend.domain.evaluation.soundness import SHARED_PROCESSORS, idle_streams_warning, validity_warnings
+from backend.domain.evaluation.soundness import (
+    SHARED_PROCESSORS,
+    idle_streams_warning,
+    late_warning,
+    validity_warnings,
+)
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits.quality_loss import floor_problem
 from backend.domain.load.options import BLOCKS_FOR_VERDICT
@@ -284,8 +289,8 @@ def _warnings(measurement: Measurement, results: Sequence[VariantResult]) -> lis
         warnings.append(f"{repeats} figures but no verdict: a verdict needs {BLOCKS_FOR_VERDICT} or more.")
 
     # 3. How sound the figures are.
-    warnings += [*validity_warnings(results), *filter(None, [idle_streams_warning(results)])]
     levels = [level for result in results for level in result.levels]
+    warnings += [*validity_warnings(results), *filter(None, [late_warning(levels), idle_streams_warning(results)])]
     looping, total = sum(level.looping_outputs for level in levels), sum(level.requests for level in levels)
     if looping:
         warnings.append(f"{looping} of {total} answers end in a loop, which inflates the gain of speculative decoding.")

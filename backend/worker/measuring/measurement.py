@@ -14,6 +14,7 @@ from typing import Literal
 from backend.channel import JobChannel
 from backend.domain.errors import EndpointUnreachable, ServerFailed, WorkError
 from backend.domain.evaluation.blocks import stopping_rule
+from backend.domain.evaluation.blocks.late_blocks import find_late_blocks
 from backend.domain.evaluation.blocks.sequential_tests import SequentialTest
 from backend.domain.evaluation.comparison import compare, is_primary
 from backend.domain.evaluation.document import Level, VariantResult
@@ -284,18 +285,31 @@ class Measurement:
 
     def levels(self, variant: int) -> list[Level]:
         """Return the measured levels of a variant, those before its server was lost included."""
+        # 1. What was measured; a search has no blocks.
         options, searched = self.spec.options, self.searched.get(variant, [])
         if options.sweep:
             loads = [level.load for level in searched]
         else:
             loads = [load for load in self.loads if (variant, load) in self.runs]
+        # 2. Each level, without the blocks in which the load generator was late for any variant.
         levels = [
             runs.summarise_runs(
-                load, self.runs[variant, load], options, self.spec.variants[variant], self._prompt_kinds
+                load,
+                self.runs[variant, load],
+                options,
+                self.spec.variants[variant],
+                self._prompt_kinds,
+                () if options.sweep else self._late_blocks(load),
             )
             for load in loads
         ]
         return load_plans.mark_levels(levels, searched, options) if options.sweep else levels
+
+    def _late_blocks(self, load: Load) -> tuple[int, ...]:
+        """Return the blocks that are left out of the levels of this load, for every variant."""
+        return find_late_blocks(
+            [run.audit for run in runs_of_load] for (_, other), runs_of_load in self.runs.items() if other == load
+        )
 
     def _measured_keys(self) -> Iterator[RunKey]:
         """Yield variant and load of every level so far.

@@ -35,7 +35,11 @@ class InMemorySource:
         self._runs = {(names[row.variant], row.load): row.runs for row in rows}
 
     def spreads(self, level: Level, names: Sequence[str]) -> dict[str, dict[str, Spread]]:
-        return spreads({name: list(chain.from_iterable(self._runs_of(name, level))) for name in names})
+        late = level.audit.late_blocks
+        used = {
+            name: [run for block, run in enumerate(self._runs_of(name, level)) if block not in late] for name in names
+        }
+        return spreads({name: list(chain.from_iterable(runs)) for name, runs in used.items()})
 
     def run(self, level: Level, name: str) -> Sequence[RequestRecord]:
         return next(iter(self._runs_of(name, level)), ())

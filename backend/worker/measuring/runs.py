@@ -39,9 +39,14 @@ def summarise_runs(
     options: EvaluateOptions,
     variant: Variant,
     kinds: Sequence[str | None] = (),
+    late_blocks: Sequence[int] = (),
 ) -> Level:
-    """Return the level that all runs of one load add up to; `kinds` are those of the workload's lines."""
+    """Return the level that the runs of one load add up to, one of each block, without those of `late_blocks`.
+
+    `kinds` are those of the workload's lines.
+    """
     # 1. Count what was drafted and accepted.
+    runs = [run for block, run in enumerate(runs) if block not in late_blocks]
     records = [record for run in runs for record in run.records]
     drafted = draft_counts.count_drafting([run.counted for run in runs], records, kinds)
     acceptance = None if drafted is None else (drafted.accepted_tokens, drafted.drafted_tokens)
@@ -53,6 +58,7 @@ def summarise_runs(
         [run.audit for run in runs],
         pricing=pricing(options, variant),
         acceptance=acceptance,
+        late_blocks=late_blocks,
     )
 
     # 3. Add the worst disturbance, the energy and the hits of the prefix cache.

@@ -262,7 +262,7 @@ def run(**changed: Any) -> FinishedLevel:
 )
 def test_a_client_that_was_late_says_so(changed: dict[str, Any], words: str):
     result = make_audit(plan(), run(**changed), [], 0.0)
-    assert result.client_limited
+    assert result.client_limited and result.late
     assert result.reason is not None
     assert words in result.reason
 
@@ -278,7 +278,7 @@ def test_streams_that_stood_idle_limit_the_level():
     later = [row.model_copy(update={"sent": 1.5, "end": 2.0}) for row in idle]
     result = make_audit(plan(), run(), idle + later, 0.0)
     assert result.achieved_concurrency == pytest.approx(1.5)
-    assert result.reason == "only 1.5 of 2 streams were busy on average"
+    assert (result.reason, result.late) == ("only 1.5 of 2 streams were busy on average", False)
 
 
 def test_fewer_requests_than_streams_limit_the_level():

@@ -30,15 +30,15 @@ def drift_warning(
         return None
     # 1. Test every comparison, corrected for their number.
     tested = [row for row in comparison if row.why is None]
-    logs = [_block_means(log_ratios(results, row), sum(sessions)) for row in tested]
-    tests = holm([welch_p_value(ratios[:before], ratios[before:]) for ratios in logs])
+    starts = [_split(log_ratios(results, row), _blocks(results, row, sum(sessions)), before) for row in tested]
+    tests = holm([welch_p_value(*ratios) for ratios in starts])
     differing = [index for index, test in enumerate(tests) if test.p_adjusted <= SIGNIFICANCE]
     if not differing:
         return None
     # 2. Report the clearest difference.
     clearest = min(differing, key=lambda index: tests[index].p_adjusted)
-    row, ratios = tested[clearest], logs[clearest]
-    earlier, later = math.exp(fmean(ratios[:before])), math.exp(fmean(ratios[before:]))
+    row = tested[clearest]
+    earlier, later = (math.exp(fmean(ratios)) for ratios in starts[clearest])
     return (
         f"The blocks after the first {before} were measured later, and their ratios differ by more than chance "
         f"(`{row.variant}`, {row.metric} at {row.load.words}: {earlier:.3f} before, {later:.3f} after). Something that "
@@ -47,10 +47,22 @@ def drift_warning(
     )
 
 
-def _block_means(ratios: Sequence[float], blocks: int) -> list[float]:
-    """Return the mean log ratio of each block; slices of one block are too alike to count as independent."""
-    slices = max(1, len(ratios) // blocks)
-    return [fmean(ratios[first : first + slices]) for first in range(0, len(ratios), slices)]
+def _blocks(results: Sequence[VariantResult], row: Comparison, measured: int) -> list[int]:
+    """Return the blocks that are part of the level of a comparison, in order."""
+    levels = next(result.levels for result in results if result.name == row.variant)
+    left_out = next(level.audit.late_blocks for level in levels if level.load == row.load)
+    return [block for block in range(measured) if block not in left_out]
+
+
+def _split(ratios: Sequence[float], blocks: Sequence[int], before: int) -> tuple[list[float], list[float]]:
+    """Return the mean log ratio of each block, those of the first `before` blocks apart from the later ones.
+
+    Slices of one block are too alike to count as independent.
+    """
+    slices = max(1, len(ratios) // len(blocks))
+    means = [fmean(ratios[first : first + slices]) for first in range(0, len(ratios), slices)]
+    earlier = sum(block < before for block in blocks)
+    return means[:earlier], means[earlier:]
 
 
 def welch_p_value(first: Sequence[float], second: Sequence[float]) -> float:

@@ -37,6 +37,18 @@ def test_a_start_that_has_a_part_of_its_own_in_the_ratios_is_said() -> None:
     assert drift_warning(results, compare(results), (12,)) is None, "one start has nothing to differ from"
 
 
+def test_blocks_that_are_left_out_do_not_move_those_of_a_later_start() -> None:
+    results = []
+    for whole in of_two_starts(1.0, seed=1):
+        level = whole.levels[0]
+        audit = level.audit.model_copy(update={"late_blocks": (2,)})
+        level = level.model_copy(update={"blocks": [*level.blocks[:2], *level.blocks[3:]], "audit": audit})
+        results.append(whole.model_copy(update={"levels": [level]}))
+    earlier = math.exp(sum(log_ratios(results, compare(results)[-1])[:5]) / 5)
+    warning = drift_warning(results, compare(results), (6, 6))
+    assert warning is not None and f"{earlier:.3f} before" in warning and earlier < 1.05
+
+
 def test_starts_that_are_alike_are_called_different_in_about_five_percent() -> None:
     created = [of_two_starts(0.0, seed) for seed in range(400)]
     false = sum(drift_warning(results, compare(results), (6, 6)) is not None for results in created)

@@ -52,8 +52,14 @@ RUNS = st.lists(st.lists(records(), max_size=6), min_size=1, max_size=2)
 LIMITS = st.builds(RequestLimits, **dict.fromkeys(LIMITABLE_METRICS, st.none() | st.floats(1, 3000)))
 
 
-def view(folder: Path) -> EvaluationView:
+def view(folder: Path, late: tuple[int, ...] = ()) -> EvaluationView:
     document = simulated.evaluation(names=("a", "b"), speeds=(1.0, 2.0), levels=LEVELS)
+    audit = document.variants[0].levels[0].audit.model_copy(update={"late_blocks": late})
+    variants = [
+        result.model_copy(update={"levels": [level.model_copy(update={"audit": audit}) for level in result.levels]})
+        for result in document.variants
+    ]
+    document = document.model_copy(update={"variants": variants})
     return EvaluationView(
         id="e-1",
         job_id="j-1",
@@ -73,24 +79,29 @@ def within(record: RequestRecord, limits: RequestLimits) -> bool:
 
 
 @settings(max_examples=20)  # each writes and reads a file
-@given(runs=st.lists(RUNS, min_size=4, max_size=4), limits=LIMITS)
+@given(runs=st.lists(RUNS, min_size=4, max_size=4), limits=LIMITS, late=st.sampled_from([(), (0,), (1,)]))
 def test_counts_are_those_of_every_request_looked_at_alone(
-    runs: list[list[list[RequestRecord]]], limits: RequestLimits, tmp_path_factory: pytest.TempPathFactory
+    runs: list[list[list[RequestRecord]]],
+    limits: RequestLimits,
+    late: tuple[int, ...],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    """`late`: blocks that are not part of the levels."""
     folder = tmp_path_factory.mktemp("records")
     keys = [(variant, Load("closed", level)) for variant in range(2) for level in LEVELS]
     measured = [MeasuredLevel(variant, load, own) for (variant, load), own in zip(keys, runs, strict=True)]
     write_records(folder / "records.parquet", ["a", "b"], measured)
     expected = {}
-    for (variant, load), own in zip(keys, runs, strict=True):
-        counted = [record for run in own for record in run if not record.warm]
-        if counted:
+    parts = [[run for block, run in enumerate(own) if block not in late] for own in runs]
+    for (variant, load), own, part in zip(keys, runs, parts, strict=True):
+        counted = [record for run in part for record in run if not record.warm]
+        if any(not record.warm for run in own for record in run):
             expected["ab"[variant], load] = CountWithin(sum(within(record, limits) for record in counted), len(counted))
-    assert latencies.count_within(view(folder), limits) == expected
-    for (variant, load), own in zip(keys, runs, strict=True):
+    assert latencies.count_within(view(folder, late), limits) == expected
+    for (variant, load), own in zip(keys, parts, strict=True):
         for metric in LIMITABLE_METRICS:
             values = [latency_ms(metric, record) for run in own for record in run if not record.warm]
-            shown = latencies.sorted_latencies(view(folder), "ab"[variant], load, metric)
+            shown = latencies.sorted_latencies(view(folder, late), "ab"[variant], load, metric)
             assert shown == sorted(value for value in values if value is not None)
 
 

@@ -106,5 +106,5 @@ def test_what_was_built_elsewhere_is_not_replaced_by_a_wheel(tmp_path: Path, mon
     first, other, engines = tmp_path / "first", tmp_path / "other", tmp_path / "engines"
     complete(first / "llama-cpp" / build.build_key(build.read_pins(LOCK), COMPILER))
     marker = environments.install("llama-cpp", engines, NoProgress(), builds=first)
-    kept = environments.install("llama-cpp", engines, NoProgress(), builds=other, compile_missing=False)
-    assert kept == marker and (engines / "llama-cpp" / "bin" / "llama-server").is_file()
+    second = environments.install("llama-cpp", engines, NoProgress(), builds=other, compile_missing=False)
+    assert second == marker and (engines / "llama-cpp" / "bin" / "llama-server").is_file()
