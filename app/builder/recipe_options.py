@@ -58,7 +58,8 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "type",
             "Type of the file",
-            "llama.cpp's name of how weights are stored: q8_0 is closest to the original, q4_0 is smallest.",
+            "llama.cpp's name of how weights are stored: q8_0 is closest to the original, q2_k is smallest and loses "
+            "most.",
             "choice",
             (None, *file_types.TYPES),
         ),

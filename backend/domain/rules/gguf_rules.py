@@ -86,7 +86,7 @@ def notes(model: ModelFacts, recipe: Recipe) -> list[str]:
     widths = file_types.odd_widths(model, quantize_step.option_value(step, "type"))
     if widths:
         rows = " and ".join(map(str, widths))
-        other = file_types.OTHER_TYPES[quantize_step.option_value(step, "type")]
+        other = file_types.PART_TYPES[known.main]
         listed.append(
             f"Rows of {rows} weights are no multiple of {known.block}, so llama.cpp stores those matrices in {other} "
             f"or larger, in place of {known.title}."

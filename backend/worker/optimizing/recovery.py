@@ -24,7 +24,7 @@ from backend.engines.attempt_state import AttemptState
 
 if TYPE_CHECKING:
     from backend.engines.base import QuantizeRequest, QuantizeResult
-    from backend.engines.native.recovery.recovery import RecoverResult
+    from backend.engines.native.recovery.recovery import RecoverRequest
 
 PRUNED, RECOVERED, QUANTIZED = "pruned", "recovered", "quantized"
 TRAINED, BEFORE = "trained", "before"
@@ -124,7 +124,7 @@ class RecoveryStage(NamedTuple):
 def recover_pruned(stage: RecoveryStage, options: Recover, device: str, progress: Progress) -> dict[str, Any]:
     """Recover the pruned checkpoint of the stage's folder, or take what an earlier attempt made of it; return the
     record for the manifest: options, results and the loss curve. Raises what the engine raises."""
-    from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, recover
+    from backend.engines.native.recovery.recovery import RecoverRequest
 
     folder = stage.folder
     request = RecoverRequest(
@@ -140,16 +140,18 @@ def recover_pruned(stage: RecoveryStage, options: Recover, device: str, progress
         device=device,
         work_dir=folder / "recover",
     )
+    return _run_recovery(request, progress)
+
+
+def _run_recovery(request: RecoverRequest, progress: Progress) -> dict[str, Any]:
+    """Run a recovery as a stage; return its record for the manifest."""
+    from backend.engines.native.recovery.recovery import RecoverResult, recover
+
     recovered, seconds = run_stage(
-        folder / RECOVERED, folder / PRUNED, request, RecoverResult, lambda: recover(request, progress)
+        request.out_dir, request.start_dir, request, RecoverResult, lambda: recover(request, progress)
     )
-    return _record(options, recovered, seconds)
-
-
-def _record(options: Recover | RecoverQuantized, recovered: RecoverResult, seconds: float) -> dict[str, Any]:
-    """Return the record of a recovery for the manifest."""
-    objective = "kl" if options.teacher else "next token"
-    record = {"asked": options.all_options(), "objective": objective, "seconds": seconds}
+    objective = "kl" if request.options.teacher else "next token"
+    record = {"asked": request.options.all_options(), "objective": objective, "seconds": seconds}
     return record | recovered.model_dump(mode="json", exclude={"versions"})
 
 
@@ -165,7 +167,7 @@ def quantize_and_recover(
 
     `original` teaches; it is larger than the request's model after a structured pruning. Raises what the engines raise.
     """
-    from backend.engines.native.recovery.recovery import RecoverRequest, RecoverResult, recover
+    from backend.engines.native.recovery.recovery import RecoverRequest
 
     # 1. Quantize.
     folder = request.work_dir or request.out_dir.with_name(request.out_dir.name + ".work")
@@ -186,11 +188,9 @@ def quantize_and_recover(
         device=request.devices[0],
         work_dir=folder / "train",
     )
-    recovered, seconds = run_stage(
-        folder / TRAINED, folder / QUANTIZED, training, RecoverResult, lambda: recover(training, progress)
-    )
+    record = _run_recovery(training, progress)
     copy_checkpoint(folder / TRAINED, request.out_dir)
-    return changed.model_copy(update={"quantized_recovery": _record(options, recovered, seconds)})
+    return changed.model_copy(update={"quantized_recovery": record})
 
 
 def run_stage(

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gguf import GGUFReader
 
 from backend import settings
 from backend.artifacts import artifact_folder, variants
+from backend.catalog.cards.card import read_card
 from backend.domain.errors import EngineMissing
 from backend.domain.evaluation.document import Variant
+from backend.domain.jobs.progress import NoProgress
+from backend.domain.model.gguf import file_types
 from backend.domain.recipe.recipe import Recipe, Serving
-from backend.engines.gguf import export
+from backend.engines.gguf import export, quantize
 from backend.hardware.engine_status import engine_program, quantizer_folder
 from backend.layered import tokenizers
 from backend.service import Workspace
@@ -66,6 +70,38 @@ def test_a_job_makes_a_file_that_llama_cpp_serves(home: Workspace, model: Path, 
     assert artifact_folder.served_of(manifest, small) == artifact_folder.served_files(small)
     tokens, text = answer_of(small, tmp_path)
     assert tokens == list(tokenizers.load(model)(PROMPT)["input_ids"]) and text
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("hidden", "kv_heads"), [(256, 1), (512, 4), (288, 2)])
+def test_the_types_in_a_file_are_those_that_the_plan_counts_on(tmp_path: Path, hidden: int, kv_heads: int) -> None:
+    """Rows of whole blocks and of part ones, one key head for four queries and for one; 16 layers, since some types
+    treat the first eighth otherwise."""
+    try:
+        programs = quantizer_folder(settings.load())
+    except EngineMissing as missing:
+        pytest.skip(str(missing))
+    folder = tiny_llama(tmp_path / "tiny", hidden=hidden, kv_heads=kv_heads, layers=16, intermediate=512)
+    facts = read_card(folder)
+    for name in file_types.TYPES:
+        request = quantize.GgufRequest(
+            model_dir=folder,
+            out_dir=tmp_path / name,
+            name="tiny",
+            kind=name,
+            texts=[PROMPT * 40],
+            samples=1,
+            length=64,
+            programs=programs,
+            threads=1,
+            work_dir=tmp_path / "work",
+        )
+        result = quantize.quantize(request, NoProgress())
+        assert {*result.types} == file_types.tensor_types(facts, name) - {"F32"}, name
+        tensors = [each for each in GGUFReader(tmp_path / name / result.file).tensors if each.name.startswith("blk.")]
+        matrices = [each for each in tensors if len(each.shape) > 1]
+        bits = 8 * sum(int(each.n_bytes) for each in matrices) / sum(int(each.n_elements) for each in matrices)
+        assert file_types.linear_bits(facts, name) == pytest.approx(bits, rel=0.01), name
 
 
 def test_an_exported_artifact_answers(model: Path, tmp_path: Path) -> None:
