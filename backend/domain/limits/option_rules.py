@@ -12,7 +12,7 @@ DEFAULT_MAX_BLOCKS = EvaluateOptions().max_blocks
 
 def validate_options(options: EvaluateOptions) -> None:
     """Raise InvalidOptions with one sentence for the first contradiction."""
-    for rule in (_several_modes, _levels, _ramp, _sweep, _until_decided, _not_streamed):
+    for rule in (_several_modes, _levels, _too_few_requests, _ramp, _sweep, _until_decided, _not_streamed):
         rule(options)
 
 
@@ -39,6 +39,19 @@ def _levels(options: EvaluateOptions) -> None:
         )
     if len(set(options.rate)) != len(options.rate):
         raise InvalidOptions("is wrong: a rate is given twice.", field="rate")
+
+
+def _too_few_requests(options: EvaluateOptions) -> None:
+    """A level with idle streams is not valid, so it is refused before it is measured. A search begins at its lowest."""
+    if options.requests is None or not options.loads[0].is_closed:
+        return
+    streams = min(options.concurrency) if options.sweep else max(options.concurrency)
+    if options.requests < streams:
+        raise InvalidOptions(
+            f"is wrong: {options.requests} requests cannot keep {streams} streams busy. Give at least {streams}, or "
+            "leave it out for three a stream.",
+            field="requests",
+        )
 
 
 def _ramp(options: EvaluateOptions) -> None:

@@ -99,3 +99,18 @@ def test_concurrency_beside_a_clock_is_refused() -> None:
     _, result = run("starter", "--concurrency", "4", "--rate", "2")
     assert isinstance(result.exception, InvalidOptions)
     assert error_text(result.exception) == "--concurrency is for a closed loop: leave it out with --rate."
+
+
+@pytest.mark.parametrize(
+    ("words", "streams"),
+    [(["--concurrency", "1,8"], 8), (["--concurrency", "8,16", "--sweep", "latency_p90<=1s"], 8)],
+)
+def test_fewer_requests_than_streams_are_refused_before_anything_starts(words: list[str], streams: int) -> None:
+    _, result = run("starter", *words, "--requests", "6")
+    assert isinstance(result.exception, InvalidOptions)
+    assert error_text(result.exception) == (
+        f"--requests is wrong: 6 requests cannot keep {streams} streams busy. Give at least {streams}, or leave it out "
+        "for three a stream."
+    )
+    for fine in (["--rate", "20"], ["--concurrency", "1,6"]):
+        assert run("starter", *fine, "--requests", "6")[1].exit_code == 0
