@@ -86,7 +86,8 @@ def test_the_playground_shows_words_and_no_reasoning(server: str):
     ],
 )
 def test_the_playground_ends_with_a_sentence(server: str, mode: str, sentence: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(playground, "WHOLE_S", 1.0)
+    if mode == "drip":  # the others are ended by what comes, however busy the machine is
+        monkeypatch.setattr(playground, "WHOLE_S", 1.0)
     with pytest.raises(EndpointUnreachable, match=sentence):
         list(stream(f"{server}/{mode}", "fake", QUESTION, Timing()))
 
