@@ -19,10 +19,10 @@ from pathlib import Path
 
 from backend.cli.output import table
 from backend.domain.evaluation.blocks.late_blocks import find_late_blocks
-from backend.domain.load.records import Audit
 from backend.domain.maths.serial_mean import SerialMean
 from backend.domain.maths.student_t import SIGNIFICANCE
 from benchmarks.aa import exact_interval
+from tests.simulated import audit
 
 RESULT = Path(__file__).parent / "results" / "late_blocks.md"
 BLOCKS, SLICES = 6, 6
@@ -73,25 +73,6 @@ def simulate(chance: float, error: float, runs: int) -> list[str]:
 
 def _slices(rng: random.Random, error: float) -> Sequence[float]:
     return [rng.gauss(0, SPREAD) + rng.choice((-error, 0.0, 0.0, error)) for _ in range(SLICES)]
-
-
-def audit(*, late: bool) -> Audit:
-    """Return the audit of one run, of which only `late` matters here."""
-    return Audit(
-        wall_s=1,
-        cpu_s=0,
-        parse_cpu_s=0,
-        loop_lag_ms_p50=0,
-        loop_lag_ms_p99=0,
-        loop_lag_ms_max=0,
-        coalesced_share=0,
-        achieved_concurrency=None,
-        steady_start=None,
-        steady_end=None,
-        usage="continuous",
-        client_limited=late,
-        late=late,
-    )
 
 
 if __name__ == "__main__":

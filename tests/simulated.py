@@ -23,6 +23,7 @@ from backend.domain.evaluation.document import (
     VariantResult,
 )
 from backend.domain.load.load import Load
+from backend.domain.load.records import Audit
 from backend.domain.recipe.recipe import Serving
 from backend.domain.workload.workload import WorkloadSummary
 
@@ -50,6 +51,26 @@ def blocks(true: Mapping[str, float], repeats: int, noise: float, rng: random.Ra
         medians = {f"{name}_p50": value for name, value in drawn.items() if name.endswith("_ms")}
         results.append({**drawn, **medians})
     return results
+
+
+def audit(*, late: bool, limited: bool | None = None) -> Audit:
+    """The audit of one run; `limited` by the load generator where it was late, unless said otherwise."""
+    return Audit(
+        wall_s=1.0,
+        cpu_s=0.1,
+        parse_cpu_s=0.1,
+        loop_lag_ms_p50=0.1,
+        loop_lag_ms_p99=40.0 if late else 0.1,
+        loop_lag_ms_max=40.0,
+        coalesced_share=0.0,
+        achieved_concurrency=1.0,
+        steady_start=None,
+        steady_end=None,
+        usage="continuous",
+        client_limited=late if limited is None else limited,
+        late=late,
+        reason="late" if late else None,
+    )
 
 
 def level(

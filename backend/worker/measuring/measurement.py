@@ -291,7 +291,9 @@ class Measurement:
             loads = [level.load for level in searched]
         else:
             loads = [load for load in self.loads if (variant, load) in self.runs]
-        # 2. Each level, without the blocks in which the load generator was late for any variant.
+        # 2. Each level, without the blocks in which the load generator was late for any variant; a variant whose
+        #    server was lost may have no other block.
+        late = {load: () if options.sweep else self._late_blocks(load) for load in loads}
         levels = [
             runs.summarise_runs(
                 load,
@@ -299,9 +301,10 @@ class Measurement:
                 options,
                 self.spec.variants[variant],
                 self._prompt_kinds,
-                () if options.sweep else self._late_blocks(load),
+                late[load],
             )
             for load in loads
+            if {*range(len(self.runs[variant, load]))} - {*late[load]}
         ]
         return load_plans.mark_levels(levels, searched, options) if options.sweep else levels
 

@@ -17,35 +17,17 @@ from backend.domain.evaluation.soundness import late_warning
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.limits import fail_conditions
 from backend.domain.load.load import Load
-from backend.domain.load.records import Audit, Disturbance, RequestRecord
+from backend.domain.load.records import Disturbance, RequestRecord
 from backend.domain.workload.workload import Workload
 from backend.worker.measuring.measurement import Measurement
 from backend.worker.measuring.runs import MeasuredRun
 from backend.worker.progress import ChannelProgress
 from tests import simulated
+from tests.simulated import audit
 
 QUIET = Disturbance(seconds=10, cores=2, others=0.0, stolen=0.0, throttled=None)
 LOAD = Load("closed", 1.0)
 BLOCKS = 6
-
-
-def audit(*, late: bool, limited: bool | None = None) -> Audit:
-    return Audit(
-        wall_s=1.0,
-        cpu_s=0.1,
-        parse_cpu_s=0.1,
-        loop_lag_ms_p50=0.1,
-        loop_lag_ms_p99=40.0 if late else 0.1,
-        loop_lag_ms_max=40.0,
-        coalesced_share=0.0,
-        achieved_concurrency=1.0,
-        steady_start=None,
-        steady_end=None,
-        usage="continuous",
-        client_limited=late if limited is None else limited,
-        late=late,
-        reason="late" if late else None,
-    )
 
 
 def answer(seconds: float) -> RequestRecord:
@@ -105,6 +87,12 @@ def test_a_late_block_is_left_out_for_every_variant_and_the_rest_is_compared(tmp
     assert late_warning(levels(results)) == (
         "The load generator was late in 1 of 6 blocks at 1 stream: what was measured then is left out everywhere."
     )
+
+
+def test_a_variant_that_was_lost_after_a_late_block_has_no_level(tmp_path: Path) -> None:
+    measurement, _ = measured(tmp_path, {(1, 0)})
+    del measurement.runs[1, LOAD][1:]
+    assert [len(measurement.levels(variant)) for variant in range(2)] == [1, 0]
 
 
 def test_a_level_is_not_valid_where_too_many_blocks_are_late(tmp_path: Path) -> None:
