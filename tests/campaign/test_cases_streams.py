@@ -109,13 +109,13 @@ def test_every_way_of_streaming_is_read_right_or_fails_with_its_reason(server: s
 
 
 def test_a_server_without_a_list_of_models_is_told(server: str, tmp_path: Path) -> None:
-    done = whetstone(tmp_path, "bench", f"{server}/nomodels/v1", "--requests", 2)
+    done = whetstone(tmp_path, "bench", f"{server}/nomodels/v1")
     assert "not with a list of models" in done.stderr and "--model" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("mode", ["endlessmodels", "deepmodels"])
 def test_a_hostile_list_of_models_is_told(server: str, tmp_path: Path, mode: str) -> None:
-    done = whetstone(tmp_path, "bench", f"{server}/{mode}/v1", "--requests", 2)
+    done = whetstone(tmp_path, "bench", f"{server}/{mode}/v1")
     assert done.returncode == 1 and done.stderr.count("\n") <= 2 and "Traceback" not in done.stderr
 
 
