@@ -4,9 +4,10 @@
     WHETSTONE_HOME=HOME python -m benchmarks.tuner grid MODEL [--concurrency 1,4] [--blocks 3]
     python -m benchmarks.tuner replay [--grid FILE] [--seeds 20] [--tight 200]
 
-`grid` measures every stack of the space once, four at a time beside the original, and appends a line for each to
+`grid` measures every stack of the space once, four at a time beside the original, and appends a line for each batch to
 benchmarks/results/tuner_grid.jsonl; it goes on where it was interrupted. `replay` runs the search itself over the
-recorded figures, with the recorded spread, and compares its choice with the grid's best and its time with the grid's.
+recorded figures, with the recorded spread and times, and compares its choice with the grid's best and its time with the
+grid's.
 `simulate` does the same in made-up worlds, whose truth is known. Both write benchmarks/results/tuner.md.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import log
@@ -23,14 +25,14 @@ from statistics import fmean
 from typing import Any
 
 from backend import service
+from backend.domain.evaluation.document import VariantResult
 from backend.domain.limits.slo import Slo
 from backend.domain.tuning import ranking, search
 from backend.domain.tuning.request import TuneRequest
-from backend.domain.tuning.search import Measure, Progress
+from backend.domain.tuning.search import Make, Measure, Progress
 from backend.domain.tuning.stacks import ORIGINAL, SpaceChoice, Stack
-from backend.hardware import probe
 from backend.service.evaluations import evaluations
-from backend.service.jobs import jobs
+from backend.service.jobs import jobs, supervisors
 from backend.service.models import models
 from backend.service.plans import optimize
 from backend.service.tuning import sampler, space, tunings
@@ -44,22 +46,21 @@ NEAR, SHARE, OF_TWENTY = 0.97, 0.2, 18
 """Goals: of the best score, of the grid's time, in so many of twenty searches."""
 
 
-def grid_seconds(request: TuneRequest, blocks: int = 3) -> float:
-    """Return what measuring every stack once takes by the guesses: weights, starts and blocks, four at a time."""
+def grid_seconds(request: TuneRequest, world: World, blocks: int = 3) -> float:
+    """Return what measuring every stack once takes in the world: weights, starts and blocks, four at a time."""
     progress = Progress(baseline=BASELINE, stacks=STACKS)
     batches = [STACKS[place : place + search.BATCH] for place in range(0, len(STACKS), search.BATCH)]
-    measuring = sum(
-        search.seconds_of(request, progress, Measure(kind="halve", stacks=batch, blocks=blocks)) for batch in batches
-    )
-    makes = len({stack.weights for stack in STACKS} - {ORIGINAL})
-    return measuring + makes * search.MAKE_SECONDS
+    steps: list[Make | Measure] = [Make(weights=name) for name in {stack.weights for stack in STACKS} - {ORIGINAL}]
+    steps += [Measure(kind="halve", stacks=batch, blocks=blocks) for batch in batches]
+    return sum(simulated_search.true_seconds(request, progress, world, step) for step in steps)
 
 
 def compare(worlds: Sequence[World], request: TuneRequest, share: float) -> tuple[list[float], list[float]]:
     """Run a search in each world with that share of the grid's time; return the score of its choice over the best, and
     its time over the grid's."""
-    whole, scores, shares = grid_seconds(request), [], []
+    scores, shares = [], []
     for seed, world in enumerate(worlds):
+        whole = grid_seconds(request, world)
         seeded = request.model_copy(update={"budget_min": whole * share / 60, "seed": seed})
         ended = simulated_search.run(seeded, world, random.Random(seed), sampler.order_stacks)
         head = ranking.rank(ended.progress.trials, seeded, baseline=BASELINE.key)[0]
@@ -91,62 +92,95 @@ def count_violations(worlds: Sequence[World], number: int) -> dict[str, int]:
     return counts
 
 
-def read_world(lines: Sequence[dict[str, Any]], noise: float) -> World:
-    """Return the world of a recorded grid: tokens/s at one stream, how they grow with streams, and quality. Stacks that
-    were not recorded are as slow as can be."""
-    truth = {stack.key: Truth(0.1, 0.5, 0.0) for stack in (BASELINE, *STACKS)}
-    for line in lines:
-        rates = {int(streams): rate for streams, rate in line["tokens_per_s"].items()}
-        low, high = min(rates), max(rates)
-        scaling = log(rates[high] / rates[low]) / log(high / low) if high > low else 0.5
-        truth[line["key"]] = Truth(rates[low] / low**scaling, scaling, line["kl"] or 0.0)
-    return World(truth, noise=noise)
+def read_world(lines: Sequence[dict[str, Any]]) -> World:
+    """Return the world of a recorded grid: tokens/s at the least streams, how they grow with streams, quality, the
+    spread of a block, and what steps took. Stacks that were not recorded are as slow as can be."""
+    request = TuneRequest(model="m", streams=tuple(int(streams) for streams in lines[0]["stacks"][0]["tokens_per_s"]))
+    stacks = {stack.key: stack for stack in (BASELINE, *STACKS)}
+    truth = {key: Truth(0.1, 0.5, 0.0) for key in stacks}
+    taken, guessed, squares, count, makes = 0.0, 0.0, 0.0, 0, dict[str, float]()
+    for batch in lines:
+        # 1. What the stacks did.
+        for line in batch["stacks"]:
+            rates = {int(streams): rate for streams, rate in line["tokens_per_s"].items()}
+            low, high = min(rates), max(rates)
+            scaling = log(rates[high] / rates[low]) / log(high / low) if high > low else 0.5
+            truth[line["key"]] = Truth(rates[low] / low**scaling, scaling, line["kl"] or 0.0)
+            for blocks in line["blocks"].values():
+                logs = [log(rate) for rate in blocks]
+                squares += sum((one - fmean(logs)) ** 2 for one in logs)
+                count += len(logs) - 1
+        # 2. What it took, and what the first guesses say of it.
+        measured = tuple(stacks[line["key"]] for line in batch["stacks"][1:])
+        step = Measure(kind="halve", stacks=measured, blocks=batch["blocks"])
+        taken += batch["seconds"]
+        guessed += search.seconds_of(request, Progress(baseline=BASELINE, stacks=STACKS), step)
+        makes |= batch["makes"]
+    return World(truth, slowness=taken / guessed, noise=(squares / count) ** 0.5, makes=makes)
 
 
 def measure_grid(options: argparse.Namespace) -> None:
     """Measure what the file does not have yet, batch by batch."""
     workspace = service.open_workspace()
     model = optimize.require_weights(models.resolve(workspace, options.model))
-    baseline, stacks = space.find_stacks(workspace, model, SpaceChoice())
+    baseline, stacks, _ = space.find_stacks(workspace, model, SpaceChoice())
     request = TuneRequest(model=options.model, streams=tuple(map(int, options.concurrency.split(","))))
     record = tunings.prepare(workspace, request)
-    done = {line["key"] for line in _read(options.grid)}
-    artifacts: dict[str, str] = {}
+    lines = _read(options.grid)
+    done = {stack["key"] for batch in lines for stack in batch["stacks"]}
+    artifacts = {name: artifact for batch in lines for name, artifact in batch["artifacts"].items()}
     open_stacks = [stack for stack in stacks if stack.key not in done]
     for place in range(0, len(open_stacks), search.BATCH):
-        batch = open_stacks[place : place + search.BATCH]
-        for weights in {stack.weights for stack in batch} - {ORIGINAL, *artifacts}:
+        # 1. Weights that are not made yet.
+        batch, made, makes = open_stacks[place : place + search.BATCH], dict[str, str](), dict[str, float]()
+        for weights in sorted({stack.weights for stack in batch} - {ORIGINAL, *artifacts}):
+            began = time.monotonic()
             job = tunings.submit_make(workspace, record, weights, f"grid-{weights}")
-            artifacts[weights] = str(jobs.require_success(jobs.wait(workspace, job.id)).result["artifact"])
+            supervisors.ensure_running(workspace)
+            made[weights] = str(jobs.require_success(jobs.wait(workspace, job.id)).result["artifact"])
+            makes[weights] = round(time.monotonic() - began, 1)
+        artifacts |= made
+        # 2. The batch beside the original.
         sources = [stack.source(record.model_path, artifacts) for stack in (baseline, *batch)]
         spec = evaluations.prepare(
             workspace, sources, tunings.round_options(request, "screen", options.blocks), anyway=True
         )
-        job = jobs.require_success(jobs.wait(workspace, evaluations.submit(workspace, spec).id))
-        document = evaluations.show(workspace, str(job.result["evaluation"])).document
+        began = time.monotonic()
+        job = evaluations.submit(workspace, spec)
+        supervisors.ensure_running(workspace)
+        ended = jobs.require_success(jobs.wait(workspace, job.id))
+        document = evaluations.show(workspace, str(ended.result["evaluation"])).document
+        line = {
+            "measured_at": document.measured_at,
+            "cpu": document.hardware.get("cpu"),
+            "versions": document.versions,
+            "blocks": options.blocks,
+            "seconds": round(time.monotonic() - began, 1),
+            "makes": makes,
+            "artifacts": made,
+            "stacks": [
+                _stack_line(stack, result) for stack, result in zip((baseline, *batch), document.variants, strict=True)
+            ],
+        }
         with options.grid.open("a") as file:
-            for stack, result in zip((baseline, *batch), document.variants, strict=True):
-                file.write(json.dumps(_line(stack, result, document.measured_at)) + "\n")
-        print(f"{place + len(batch)} of {len(open_stacks)}", flush=True)
+            file.write(json.dumps(line) + "\n")
+        print(f"{place + len(batch)} of {len(open_stacks)}: {line['seconds']:.0f} s, made {makes}", flush=True)
 
 
-def _line(stack: Stack, result: Any, measured_at: str) -> dict[str, Any]:
+def _stack_line(stack: Stack, result: VariantResult) -> dict[str, Any]:
     rates = {
         level.concurrency: round(level.output_tokens_per_s, 2) for level in result.levels if level.output_tokens_per_s
     }
     blocks = {
-        level.concurrency: [round(block.get("output_tokens_per_s", 0.0), 2) for block in level.blocks]
-        for level in result.levels
+        level.concurrency: [round(block["output_tokens_per_s"], 2) for block in level.blocks] for level in result.levels
     }
     return {
         "key": stack.key,
         "name": stack.name,
-        "measured_at": measured_at,
         "tokens_per_s": rates,
         "blocks": blocks,
         "kl": result.quality.known_kl if result.quality else None,
         "ready_s": result.ready_seconds,
-        "cpu": probe.probe()["cpu"],
     }
 
 
@@ -167,7 +201,7 @@ def report(title: str, worlds: Sequence[World], tight: int) -> str:
             f"## {title}",
             "",
             f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {len(STACKS)} stacks; a search has {SHARE:.0%} of the time that "
-            f"measuring all of them takes ({grid_seconds(request) / 60:.0f} minutes by the usual times).",
+            f"measuring all of them takes ({grid_seconds(request, worlds[0]) / 60:.0f} minutes).",
             "",
             f"- Goal: the choice within 3 % of the best in {OF_TWENTY} of 20. {near} of {len(scores)}: {outcome}. Mean "
             f"{fmean(scores):.3f}, least {min(scores):.3f} of the best; mean time {fmean(shares):.0%} of the grid's.",
@@ -201,15 +235,18 @@ def main() -> None:
         return
     if options.part == "replay":
         lines = _read(options.grid)
-        worlds = [read_world(lines, 0.05) for _ in range(options.seeds)]
-        title = f"Over {len(lines)} recorded stacks of {lines[0]['cpu']}" if lines else "Over nothing"
+        if not lines:
+            parser.error(f"{options.grid} has no recorded stacks: run `grid` first")
+        worlds = [read_world(lines)] * options.seeds
+        stacks = {stack["key"] for batch in lines for stack in batch["stacks"]}
+        title = f"Over {len(stacks)} recorded stacks of {lines[0]['cpu']}"
     else:
         worlds = [simulated_search.make_world(random.Random(seed)) for seed in range(options.worlds)]
         title = f"In {options.worlds} made-up worlds"
     text = report(title, worlds, options.tight)
     page = RESULTS / "tuner.md"
     earlier = page.read_text() if page.is_file() else "# Searches for the best stack\n"
-    parts_ = [part for part in earlier.split("\n## ")[1:] if not part.startswith(title[:8])]
+    parts_ = [part for part in earlier.split("\n## ")[1:] if part[:4] != title[:4]]
     page.write_text(
         "# Searches for the best stack\n" + "".join(f"\n## {part.rstrip()}\n" for part in parts_) + f"\n{text}\n"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from backend.domain.tuning import ranking, search
@@ -28,12 +28,14 @@ class Truth(NamedTuple):
 
 class World(NamedTuple):
     """`slowness`: what steps take, as a factor of the first guesses; `noise`: standard deviation of ln(tokens/s) of one
-    block; `broken`: stacks whose server dies, and weights that cannot be made."""
+    block; `broken`: stacks whose server dies, and weights that cannot be made; `makes`: seconds of making weights where
+    they are known, whatever `slowness`."""
 
     truth: dict[str, Truth]
     slowness: float = 1.0
     noise: float = 0.05
     broken: frozenset[str] = frozenset()
+    makes: Mapping[str, float] = {}
 
 
 def make_world(rng: random.Random, *, slowness: float = 1.0, noise: float = 0.05, broken: int = 0) -> World:
@@ -88,7 +90,7 @@ def run(
         step = search.next_step(request, progress, order(request, progress))
         if isinstance(step, Finish):
             return Ended(progress, step, overran)
-        seconds = world.slowness * _true_seconds(request, progress, step) * rng.uniform(0.85, 1.1)
+        seconds = true_seconds(request, progress, world, step) * rng.uniform(0.85, 1.1)
         cut_off = progress.spent_s + seconds > budget
         seconds, overran = (budget - progress.spent_s, overran + 1) if cut_off else (seconds, overran)
         if isinstance(step, Make):
@@ -108,10 +110,11 @@ def run(
     raise AssertionError("the search does not end")
 
 
-def _true_seconds(request: TuneRequest, progress: Progress, step: Make | Measure) -> float:
+def true_seconds(request: TuneRequest, progress: Progress, world: World, step: Make | Measure) -> float:
+    """Return what a step takes in the world, but for chance."""
     if isinstance(step, Make):
-        return search.MAKE_SECONDS
-    return search.seconds_of(request, progress.model_copy(update={"rounds": ()}), step)
+        return world.makes.get(step.weights, world.slowness * search.MAKE_SECONDS)
+    return world.slowness * search.seconds_of(request, progress.model_copy(update={"rounds": ()}), step)
 
 
 def _measure(request: TuneRequest, world: World, rng: random.Random, step: Measure, key: str) -> Trial:
