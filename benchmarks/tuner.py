@@ -48,9 +48,10 @@ NEAR, SHARE, OF_TWENTY = 0.97, 0.2, 18
 
 def grid_seconds(request: TuneRequest, world: World, blocks: int = 3) -> float:
     """Return what measuring every stack once takes in the world: weights, starts and blocks, four at a time."""
-    progress = Progress(baseline=BASELINE, stacks=STACKS)
-    batches = [STACKS[place : place + search.BATCH] for place in range(0, len(STACKS), search.BATCH)]
-    steps: list[Make | Measure] = [Make(weights=name) for name in {stack.weights for stack in STACKS} - {ORIGINAL}]
+    stacks = world.stacks
+    progress = Progress(baseline=BASELINE, stacks=stacks)
+    batches = [stacks[place : place + search.BATCH] for place in range(0, len(stacks), search.BATCH)]
+    steps: list[Make | Measure] = [Make(weights=name) for name in {stack.weights for stack in stacks} - {ORIGINAL}]
     steps += [Measure(kind="halve", stacks=batch, blocks=blocks) for batch in batches]
     return sum(simulated_search.true_seconds(request, progress, world, step) for step in steps)
 
@@ -64,7 +65,7 @@ def compare(worlds: Sequence[World], request: TuneRequest, share: float) -> tupl
         seeded = request.model_copy(update={"budget_min": whole * share / 60, "seed": seed})
         ended = simulated_search.run(seeded, world, random.Random(seed), sampler.order_stacks)
         head = ranking.rank(ended.progress.trials, seeded, baseline=BASELINE.key)[0]
-        allowed = [stack.key for stack in (BASELINE, *STACKS) if world.truth[stack.key].kl <= MAX_KL]
+        allowed = [stack.key for stack in (BASELINE, *world.stacks) if world.truth[stack.key].kl <= MAX_KL]
         best = max(simulated_search.true_score(world, seeded, key) for key in allowed)
         chosen = simulated_search.true_score(world, seeded, head.trial.key) if head.standing == "winner" else 0.0
         scores.append(chosen / best)
@@ -94,10 +95,10 @@ def count_violations(worlds: Sequence[World], number: int) -> dict[str, int]:
 
 def read_world(lines: Sequence[dict[str, Any]]) -> World:
     """Return the world of a recorded grid: tokens/s at the least streams, how they grow with streams, quality, the
-    spread of a block, and what steps took. Stacks that were not recorded are as slow as can be."""
+    spread of a block, and what steps took. Its stacks are those that were recorded."""
     request = TuneRequest(model="m", streams=tuple(int(streams) for streams in lines[0]["stacks"][0]["tokens_per_s"]))
     stacks = {stack.key: stack for stack in (BASELINE, *STACKS)}
-    truth = {key: Truth(0.1, 0.5, 0.0) for key in stacks}
+    truth: dict[str, Truth] = {}
     taken, guessed, squares, count, makes = 0.0, 0.0, 0.0, 0, dict[str, float]()
     for batch in lines:
         # 1. What the stacks did.
@@ -200,8 +201,8 @@ def report(title: str, worlds: Sequence[World], tight: int) -> str:
         [
             f"## {title}",
             "",
-            f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {len(STACKS)} stacks; a search has {SHARE:.0%} of the time that "
-            f"measuring all of them takes ({grid_seconds(request, worlds[0]) / 60:.0f} minutes).",
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {len(worlds[0].stacks)} stacks; a search has {SHARE:.0%} of the "
+            f"time that measuring all of them takes ({grid_seconds(request, worlds[0]) / 60:.0f} minutes).",
             "",
             f"- Goal: the choice within 3 % of the best in {OF_TWENTY} of 20. {near} of {len(scores)}: {outcome}. Mean "
             f"{fmean(scores):.3f}, least {min(scores):.3f} of the best; mean time {fmean(shares):.0%} of the grid's.",

@@ -113,6 +113,14 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             TRI,
         ),
         Option(
+            "rotate",
+            "Rotate first",
+            "Spreads outliers over all channels, folded into the weights (QuaRot). Pays most where activations are "
+            "quantized too; a model whose output head is its embedding becomes larger by one head.",
+            "choice",
+            TRI,
+        ),
+        Option(
             "activations",
             "Activations",
             "Dynamic: a scale per token while serving. Static: one scale from the calibration text, faster, less "

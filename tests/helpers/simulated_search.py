@@ -37,6 +37,11 @@ class World(NamedTuple):
     broken: frozenset[str] = frozenset()
     makes: Mapping[str, float] = {}
 
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The space: what has a truth, but the baseline."""
+        return tuple(stack for stack in STACKS if stack.key in self.truth)
+
 
 def make_world(rng: random.Random, *, slowness: float = 1.0, noise: float = 0.05, broken: int = 0) -> World:
     """Make a world of factors, as real ones are: engine and weights change speed by factors, how both go together by
@@ -85,7 +90,8 @@ def run(
 ) -> Ended:
     """Run a search to its end. A step that would pass the end of the budget is cut off there and gives nothing, as a
     cancelled job does."""
-    progress, overran, budget = Progress(baseline=BASELINE, stacks=STACKS, rivals=rivals), 0, 60 * request.budget_min
+    progress = Progress(baseline=BASELINE, stacks=world.stacks, rivals=rivals)
+    overran, budget = 0, 60 * request.budget_min
     for _ in range(200):
         step = search.next_step(request, progress, order(request, progress))
         if isinstance(step, Finish):

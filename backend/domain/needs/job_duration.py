@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
-from backend.domain.needs import gradient_passes, recovery_needs, structure
+from backend.domain.needs import gradient_passes, recovery_needs, rotation, structure
 from backend.domain.needs.hardware_rates import DISK, HardwareRates, Range
 from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.precision_allocation import MOST_TRIES
@@ -34,9 +34,11 @@ SCORED_VALUES = 2.0
 changes."""
 ROUNDED_VALUES = 3.3
 """Values a weight that is rounded once, besides one for each search."""
+ROTATED_VALUES = 40.0
+"""Values a weight that is rotated in double precision."""
 TAPPED_VALUES = 0.5
 """Values a token and input of a linear while statistics are collected."""
-PHASES = ("load", "structure", "sensitivity", "weigh", "optimize", "quality", "compile", "write")
+PHASES = ("load", "structure", "rotate", "sensitivity", "weigh", "optimize", "quality", "compile", "write")
 LOSS_WINDOWS = 4
 """Windows of the calibration text on which layers are ranked by the loss without each."""
 SOLVED_CUBES = 4
@@ -74,6 +76,9 @@ def job_phases(
     smaller, rest = structure.apply(model, recipe)
     if structure.find_step(recipe) is not None:
         seconds["structure"] = _structure_seconds(model, recipe, rates, end)
+    if quantize_step.rotates(rest):
+        parts = sizes(rotation.untied(smaller, rest))
+        seconds["rotate"] = tries * ROTATED_VALUES * (parts.linears + parts.embedding + parts.head) / rates.values[end]
     if any(isinstance(step, Quantize | Prune) for step in rest.steps):
         seconds["optimize"] = tries * _optimize_seconds(smaller, rest, rates, end)
     if gradient_passes.weighs_tokens(rest):

@@ -14,7 +14,7 @@ from backend.domain.machine.device import GIB, Device
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.model.gguf import file_types
 from backend.domain.model.shapes import Sizes, linears, sizes
-from backend.domain.needs import engine_costs
+from backend.domain.needs import engine_costs, rotation
 from backend.domain.needs.kv_cache_tokens import POOL_SLOTS, pooled_tokens, reserved_bytes
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.methods import GGUF, ORIGINAL_BITS
@@ -156,7 +156,8 @@ def weights(model: ModelFacts, recipe: Recipe) -> Weights:
     """
     if serves_kept_gguf(model, recipe):
         return _kept_weights(model)
-    return _stored_weights(sizes(model), stored_format(model, recipe), BYTES.get(model.dtype, 2))
+    parts = sizes(rotation.untied(model, recipe))
+    return _stored_weights(parts, stored_format(model, recipe), BYTES.get(model.dtype, 2))
 
 
 def serves_kept_gguf(model: ModelFacts, recipe: Recipe) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from backend.domain.evaluation.prices import price_per_million
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts
-from backend.domain.needs import engine_costs, job_duration, recovery_needs, serving_memory, structure
+from backend.domain.needs import engine_costs, job_duration, recovery_needs, rotation, serving_memory, structure
 from backend.domain.needs import job_memory as job_memory
 from backend.domain.needs.hardware_rates import Range
 from backend.domain.needs.kv_cache_tokens import POOL_SLOTS
@@ -25,6 +25,7 @@ from backend.domain.planner.estimate_formulas import estimate_formulas, need_for
 from backend.domain.planner.request_rate import InFlight
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.token_work import TokenWork, find_token_work
+from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.serving_engines import ENGINES, EngineName
 from backend.domain.rules.target_facts import TargetFacts
@@ -180,6 +181,8 @@ def estimate_needs(model: ModelFacts, recipe: Recipe, draft: ModelFacts | None =
     disk += weights if recovery_needs.find_quantized_recovery(recipe) else 0
     if structure.find_step(recipe) is not None and not after_pruning:
         disk += weights  # the smaller model in 16 bit, before what follows
+    if quantize_step.rotates(recipe):
+        disk += 2 * original_bytes(rotation.untied(model, recipe))  # layer by layer, then joined
     formulas = {name: need_formulas(recipe)[name] for name in ("weights", "disk", "memory")}
     return JobNeeds(weights_bytes=weights, disk_bytes=disk, memory_bytes=max(busy, recovering), formulas=formulas)
 

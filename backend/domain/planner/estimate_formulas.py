@@ -47,9 +47,12 @@ def need_formulas(recipe: Recipe) -> dict[str, str]:
     """Return FORMULAS as far as they depend on the recipe."""
     cut = structure.find_step(recipe) is not None
     formulas = FORMULAS | {"weights": f"{FORMULAS['weights']}, of the smaller model"} if cut else FORMULAS
+    disk = FORMULAS["disk"]
+    if quantize_step.rotates(recipe):
+        disk += " + twice the rotated weights in 16 bit"
+        formulas = formulas | {"disk": disk}
     if not recovery_needs.find_recoveries(recipe):
         return formulas
-    disk = FORMULAS["disk"]
     disk += " + the pruned and the recovered weights in 16 bit" if recovery_needs.find_recovery(recipe) else ""
     disk += " + the quantized weights" if recovery_needs.find_quantized_recovery(recipe) else ""
     return formulas | {"memory": f"{FORMULAS['memory']}; in recovery {recovery_needs.FORMULA}", "disk": disk}

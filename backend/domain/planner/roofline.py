@@ -23,7 +23,7 @@ from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import sizes
-from backend.domain.needs import engine_costs
+from backend.domain.needs import engine_costs, rotation
 from backend.domain.needs.engine_costs import Efficiency
 from backend.domain.needs.serving_memory import effective_serving, kv_bytes, stored_format, weights
 from backend.domain.recipe import quantize_step
@@ -179,6 +179,7 @@ def served_model(model: ModelFacts, recipe: Recipe, tensor_parallel: int = 1) ->
     The embedding table is looked up, not read, so it is traffic only where it is the output head too.
     """
     # 1. Bytes: all weights but the embedding table, experts apart.
+    model = rotation.untied(model, recipe)
     parts, stored, quantized = sizes(model), weights(model, recipe), stored_format(model, recipe)
     linear_bytes = stored.linears + stored.scales
     expert_bytes = _expert_bytes(model, linear_bytes)

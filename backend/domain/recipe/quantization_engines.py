@@ -67,6 +67,7 @@ NATIVE_ONLY = (
     "eight_bits",
     "learning_steps",
     "loss_weights",
+    "rotate",
 )
 """Options of a quantize step that the libraries are not handed: they keep their own defaults."""
 

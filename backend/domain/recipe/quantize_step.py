@@ -74,6 +74,12 @@ def uses_imatrix(step: Quantize) -> bool:
     return bool(option_value(step, "imatrix")) and gguf_type(step).uses_imatrix
 
 
+def rotates(recipe: Recipe) -> bool:
+    """Return whether the hidden state is rotated before the weights are quantized."""
+    step = recipe.step("quantize")
+    return isinstance(step, Quantize) and bool(option_value(step, "rotate"))
+
+
 def reads_text(recipe: Recipe) -> bool:
     """Return whether calibration text decides anything: rounding to nearest alone reads none."""
     if recipe.step("prune") is not None:

@@ -132,17 +132,17 @@ class Quantize(_Step):
     """rtn, awq, gptq, autoround: bits a weight on average over the quantized linears, scales and zero points counted.
     Each group of linears gets a precision by what it was measured to lose at each (docs/decisions/0013)."""
     eight_bits: Literal["int8", "w8a8"] | None = None
-    """The 8-bit form of groups in a 4-bit model: weights only, served by GPUs, or activations too, which a processor
-    serves as well. Empty: what the target serves."""
+    """The 8-bit form of groups in a 4-bit model: weights only, for GPUs, or activations too. Empty: what is served."""
     outside_experts: OutsideExperts | None = None
-    """Mixtures of experts: the form of linears outside of the experts. `16-bit` quantizes the experts alone; empty
-    gives all the same."""
+    """Mixtures of experts: the form of linears outside of the experts; empty gives all the same."""
     type: GgufTypeName | None = None
     """gguf: the type of the file, by llama.cpp's name."""
     imatrix: bool | None = None
     """gguf: weigh errors by an importance matrix of the calibration text."""
     learning_steps: int | None = Field(None, ge=1, le=2000)
     """autoround: steps of each layer; its own number where it is empty."""
+    rotate: bool | None = None
+    """Rotate the hidden state first, folded into the weights, so that no channel is an outlier (QuaRot)."""
     loss_weights: bool | None = None
     """awq, gptq, autoround: tokens of the calibration text count by how much an error there changes the answer."""
     recover: recovery.RecoverQuantized | None = None

@@ -25,6 +25,7 @@ from backend.domain.rules import (
     kernel_rules,
     method_rules,
     neuron_rules,
+    rotation_rules,
     rules,
     speculation_rules,
     structure_rules,
@@ -83,6 +84,7 @@ def candidates(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterato
     recipe = _mend_minutes(model, _mend_structure(model, recipe), facts)
     serving = _mend_serving(model, recipe, facts)
     smaller, _ = structure.apply(model, recipe)
+    recipe = rotation_rules.mend(smaller, recipe, facts)
     steps_by_technique: dict[str, Any] = {
         step.technique: _mend_step(smaller, step, facts) for step in reversed(recipe.steps)
     }

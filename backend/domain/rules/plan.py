@@ -21,7 +21,14 @@ from backend.domain.needs.parallel_layout import ParallelLayout
 from backend.domain.recipe import quantize_step, sagemaker_toolkit, step_words
 from backend.domain.recipe.methods import GGUF
 from backend.domain.recipe.recipe import Compile, Prune, Quantize, Recipe, Speculate, Step, run_order
-from backend.domain.rules import gguf_rules, kernel_rules, neuron_rules, processor_notes, speculation_rules
+from backend.domain.rules import (
+    gguf_rules,
+    kernel_rules,
+    neuron_rules,
+    processor_notes,
+    rotation_rules,
+    speculation_rules,
+)
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
 
 CUT_CACHE = (
@@ -158,6 +165,7 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
         notes += [note] if note else []
     # 2. What it does not give anywhere.
     notes += _kernel_notes(model, recipe, facts) + gguf_rules.notes(model, recipe)
+    notes += rotation_rules.note(model, recipe)
     return notes + speculation_rules.notes(recipe)
 
 

@@ -38,6 +38,7 @@ from backend.domain.rules import (
     kernel_rules,
     method_rules,
     neuron_rules,
+    rotation_rules,
     speculation_rules,
     structure_rules,
 )
@@ -372,6 +373,7 @@ _COMMON: tuple[Rule, ...] = (
     structure_rules.check_structure,
     _check_group_size,
     *method_rules.COMMON,
+    rotation_rules.check_rotation,
     gguf_rules.check_gguf,
     *speculation_rules.COMMON,
     _check_eager_compile,

@@ -60,6 +60,7 @@ WEIGHTS: dict[str, Weights] = {
     "q6_k": Weights("q6_k", (_gguf("q6_k"),), "gguf"),
     "q4_0": Weights("q4_0", (_gguf("q4_0"),), "gguf"),
     "q4_k_m+ngram": Weights("q4_k_m + n-gram", (_gguf("q4_k_m"), NGRAM), "gguf", "ngram"),
+    "q4_0+ngram": Weights("q4_0 + n-gram", (_gguf("q4_0"), NGRAM), "gguf", "ngram"),
     "awq": Weights("awq", ({"quantize": {"method": "awq", "group_size": 64}},), "safetensors"),
 }
 """Forms of weights by key, the likeliest to win first: precision and speculation change speed by factors, other
@@ -76,7 +77,12 @@ class Stack(Frozen):
     @property
     def name(self) -> str:
         """`q8_0 on llama.cpp, KV cache q8_0`."""
-        return f"{WEIGHTS[self.weights].title} on {ENGINES[self.engine].title}{name_settings(self.settings)}"
+        return f"{self.plain_name}{name_settings(self.settings)}"
+
+    @property
+    def plain_name(self) -> str:
+        """The name without settings."""
+        return f"{WEIGHTS[self.weights].title} on {ENGINES[self.engine].title}"
 
     @property
     def key(self) -> str:

@@ -24,6 +24,7 @@ from backend.engines.native.layer_work import LayerPlan, LayerWork, plan_units
 from backend.engines.native.loss_weights import LEAVING, LossWeights, Weights
 from backend.engines.native.methods import pipelines
 from backend.engines.native.mixed.precision_mix import PrecisionMix
+from backend.engines.native.rotated import checkpoint as rotated
 from backend.layered.dequantize import open_plain
 from backend.layered.freed_memory import keep_freed_memory
 from backend.layered.hidden_states import HiddenStates
@@ -37,13 +38,16 @@ if TYPE_CHECKING:
 
 
 def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
-    """Optimize the model of `request` into `out_dir`. Phases: load, optimize (unit: decoder layer), write.
+    """Optimize the model of `request` into `out_dir`. Phases: load, optimize (unit: decoder layer), write; before
+    them rotate, where that is asked for.
 
     Before anything is written raises ImpossibleStack (unknown family, a quantization without a reader, group size that
     divides no input), ModelDamaged (a shard or a tensor is missing, or nothing would read one), InvalidModel (stored
     otherwise than announced), InvalidWorkload (text too short), RequestError (`out_dir` not empty); later WorkError
     (weights or activations that are not finite, the tensor named; memory ran out) and DiskFull.
     """
+    if request.tuning.get("rotate"):
+        return rotated.quantize_rotated(request, progress, quantize)
     progress.phase("load", "Reading the model's outline", weight=0.1)
     with fast_products(), keep_freed_memory():
         # 1. Read headers, plan every layer, draw the calibration text: all that is wrong is raised before a write.

@@ -25,7 +25,8 @@ LISTED = 3
 
 
 class Space(NamedTuple):
-    """The stacks of a search. `left_out`: why weights cannot be made or served here, by their title."""
+    """The stacks of a search. `left_out`: why weights cannot be made or served here, or not by an engine, by their
+    title."""
 
     baseline: Stack
     stacks: list[Stack]
@@ -73,7 +74,13 @@ def find_stacks(workspace: Workspace, model: ModelCard, choice: SpaceChoice) -> 
     baseline = next((stack for stack in plain if stack.engine == "vllm"), plain[0])
     # 3. All others.
     stacks = list_stacks(choice, hardware=hardware, engines=installed, weights=allowed, keeps_gguf=keeps_gguf)
-    others = [stack for stack in stacks if stack.key != baseline.key]
+    others, refused = [], dict[str, str | None]()
+    for stack in stacks:
+        if stack.plain_name not in refused:
+            refused[stack.plain_name] = _why_engine_refuses(workspace, model, stack)
+        if refused[stack.plain_name] is None and stack.key != baseline.key:
+            others.append(stack)
+    left_out |= {name: why for name, why in refused.items() if why is not None}
     if not others:
         reasons = [f"{title}: {why}" for title, why in left_out.items()]
         more = f" ({listed(reasons[:LISTED])})" if reasons else ""
@@ -97,6 +104,17 @@ def find_rivals(workspace: Workspace, against: Collection[str]) -> tuple[Stack, 
 def _installed_engines(workspace: Workspace) -> Collection[str]:
     folder = workspace.settings.engines
     return {name for name, engine in ENGINES.items() if engine_status.read_marker(folder, engine.environment)}
+
+
+def _why_engine_refuses(workspace: Workspace, model: ModelCard, stack: Stack) -> str | None:
+    """Return why the stack's engine does not serve these weights of the model; None where it does."""
+    if stack.weights == ORIGINAL:
+        plain = stack.model_copy(update={"settings": {}})
+        return variants.why_engine_refuses(variants.resolve(workspace, plain.source(model.path, {})))
+    recipe = WEIGHTS[stack.weights].recipe
+    recipe = recipe.model_copy(update={"serving": recipe.serving.on_engine(stack.engine)})
+    verdict = cases.resolve(workspace, model, recipe).verdict
+    return verdict.reasons[0].message if verdict.plan is None and verdict.reasons else None
 
 
 def _why_not(workspace: Workspace, model: ModelCard, weights: str) -> str | None:

@@ -270,6 +270,7 @@ def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
         "awq_scales": False,
         "clip": True,
         "loss_weights": False,
+        "rotate": False,
     }
     assert options(quantize("rtn", bits=8)) == {
         "method": "rtn",
@@ -277,6 +278,7 @@ def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
         "symmetric": True,
         "group_size": 128,
         "clip": False,
+        "rotate": False,
     }
     assert options(quantize("int8")) == {"method": "int8", "bits": 8, "symmetric": True}
     assert options(quantize("w8a8", kv_cache="fp8")) == {
@@ -284,6 +286,7 @@ def test_the_plan_fills_in_what_the_engine_is_asked() -> None:
         "bits": 8,
         "symmetric": True,
         "activations": "dynamic",
+        "rotate": False,
         "kv_cache": "fp8",
     }
     assert options(PRUNE) == {"method": "wanda", "sparsity": 0.5, "pattern": "2:4"}
