@@ -42,11 +42,13 @@ from tests.helpers.simulated_search import BASELINE, STACKS, Truth, World
 RESULTS = Path(__file__).parent / "results"
 GRID = RESULTS / "tuner_grid.jsonl"
 MAX_KL = 0.03
+BLOCKS = 3
+"""Of each stack in a grid."""
 NEAR, SHARE, OF_TWENTY = 0.97, 0.2, 18
 """Goals: of the best score, of the grid's time, in so many of twenty searches."""
 
 
-def grid_seconds(request: TuneRequest, world: World, blocks: int = 3) -> float:
+def grid_seconds(request: TuneRequest, world: World, blocks: int) -> float:
     """Return what measuring every stack once takes in the world: weights, starts and blocks, four at a time."""
     stacks = world.stacks
     progress = Progress(baseline=BASELINE, stacks=stacks)
@@ -56,12 +58,14 @@ def grid_seconds(request: TuneRequest, world: World, blocks: int = 3) -> float:
     return sum(simulated_search.true_seconds(request, progress, world, step) for step in steps)
 
 
-def compare(worlds: Sequence[World], request: TuneRequest, share: float) -> tuple[list[float], list[float]]:
+def compare(
+    worlds: Sequence[World], request: TuneRequest, share: float, blocks: int
+) -> tuple[list[float], list[float]]:
     """Run a search in each world with that share of the grid's time; return the score of its choice over the best, and
     its time over the grid's."""
     scores, shares = [], []
     for seed, world in enumerate(worlds):
-        whole = grid_seconds(request, world)
+        whole = grid_seconds(request, world, blocks)
         seeded = request.model_copy(update={"budget_min": whole * share / 60, "seed": seed})
         ended = simulated_search.run(seeded, world, random.Random(seed), sampler.order_stacks)
         head = ranking.rank(ended.progress.trials, seeded, baseline=BASELINE.key)[0]
@@ -99,7 +103,7 @@ def read_world(lines: Sequence[dict[str, Any]]) -> World:
     request = TuneRequest(model="m", streams=tuple(int(streams) for streams in lines[0]["stacks"][0]["tokens_per_s"]))
     stacks = {stack.key: stack for stack in (BASELINE, *STACKS)}
     truth: dict[str, Truth] = {}
-    taken, guessed, squares, count, makes = 0.0, 0.0, 0.0, 0, dict[str, float]()
+    seconds, guessed, squares, count, makes = 0.0, 0.0, 0.0, 0, dict[str, float]()
     for batch in lines:
         # 1. What the stacks did.
         for line in batch["stacks"]:
@@ -114,10 +118,10 @@ def read_world(lines: Sequence[dict[str, Any]]) -> World:
         # 2. What it took, and what the first guesses say of it.
         measured = tuple(stacks[line["key"]] for line in batch["stacks"][1:])
         step = Measure(kind="halve", stacks=measured, blocks=batch["blocks"])
-        taken += batch["seconds"]
+        seconds += batch["seconds"]
         guessed += search.seconds_of(request, Progress(baseline=BASELINE, stacks=STACKS), step)
         makes |= batch["makes"]
-    return World(truth, slowness=taken / guessed, noise=(squares / count) ** 0.5, makes=makes)
+    return World(truth, slowness=seconds / guessed, noise=(squares / count) ** 0.5, makes=makes)
 
 
 def measure_grid(options: argparse.Namespace) -> None:
@@ -133,14 +137,14 @@ def measure_grid(options: argparse.Namespace) -> None:
     open_stacks = [stack for stack in stacks if stack.key not in done]
     for place in range(0, len(open_stacks), search.BATCH):
         # 1. Weights that are not made yet.
-        batch, made, makes = open_stacks[place : place + search.BATCH], dict[str, str](), dict[str, float]()
+        batch, new, makes = open_stacks[place : place + search.BATCH], dict[str, str](), dict[str, float]()
         for weights in sorted({stack.weights for stack in batch} - {ORIGINAL, *artifacts}):
             began = time.monotonic()
             job = tunings.submit_make(workspace, record, weights, f"grid-{weights}")
             supervisors.ensure_running(workspace)
-            made[weights] = str(jobs.require_success(jobs.wait(workspace, job.id)).result["artifact"])
+            new[weights] = str(jobs.require_success(jobs.wait(workspace, job.id)).result["artifact"])
             makes[weights] = round(time.monotonic() - began, 1)
-        artifacts |= made
+        artifacts |= new
         # 2. The batch beside the original.
         sources = [stack.source(record.model_path, artifacts) for stack in (baseline, *batch)]
         spec = evaluations.prepare(
@@ -158,7 +162,7 @@ def measure_grid(options: argparse.Namespace) -> None:
             "blocks": options.blocks,
             "seconds": round(time.monotonic() - began, 1),
             "makes": makes,
-            "artifacts": made,
+            "artifacts": new,
             "stacks": [
                 _stack_line(stack, result) for stack, result in zip((baseline, *batch), document.variants, strict=True)
             ],
@@ -189,11 +193,11 @@ def _read(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
-def report(title: str, worlds: Sequence[World], tight: int) -> str:
-    """Return the comparison and the violations as text."""
+def report(title: str, worlds: Sequence[World], tight: int, blocks: int) -> str:
+    """Return the comparison and the violations as text. `blocks`: of each stack in the grid."""
     request = TuneRequest(model="m", max_kl=MAX_KL)
-    scores, shares = compare(worlds, request, SHARE)
-    half, _ = compare(worlds, request, 0.5)
+    scores, shares = compare(worlds, request, SHARE, blocks)
+    half, _ = compare(worlds, request, 0.5, blocks)
     near = sum(score >= NEAR for score in scores)
     outcome = "met" if near * 20 >= OF_TWENTY * len(scores) else "MISSED"
     violations = count_violations(worlds, tight)
@@ -202,7 +206,8 @@ def report(title: str, worlds: Sequence[World], tight: int) -> str:
             f"## {title}",
             "",
             f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {len(worlds[0].stacks)} stacks; a search has {SHARE:.0%} of the "
-            f"time that measuring all of them takes ({grid_seconds(request, worlds[0]) / 60:.0f} minutes).",
+            f"time that measuring all of them takes ({grid_seconds(request, worlds[0], blocks) / 60:.0f} minutes, "
+            f"{blocks} blocks each).",
             "",
             f"- Goal: the choice within 3 % of the best in {OF_TWENTY} of 20. {near} of {len(scores)}: {outcome}. Mean "
             f"{fmean(scores):.3f}, least {min(scores):.3f} of the best; mean time {fmean(shares):.0%} of the grid's.",
@@ -224,7 +229,7 @@ def main() -> None:
     grid = parts.add_parser("grid")
     grid.add_argument("model")
     grid.add_argument("--concurrency", default="1,4")
-    grid.add_argument("--blocks", type=int, default=3)
+    grid.add_argument("--blocks", type=int, default=BLOCKS)
     grid.add_argument("--grid", type=Path, default=GRID)
     replay = parts.add_parser("replay")
     replay.add_argument("--grid", type=Path, default=GRID)
@@ -240,11 +245,13 @@ def main() -> None:
             parser.error(f"{options.grid} has no recorded stacks: run `grid` first")
         worlds = [read_world(lines)] * options.seeds
         stacks = {stack["key"] for batch in lines for stack in batch["stacks"]}
+        blocks = min(batch["blocks"] for batch in lines)
         title = f"Over {len(stacks)} recorded stacks of {lines[0]['cpu']}"
     else:
         worlds = [simulated_search.make_world(random.Random(seed)) for seed in range(options.worlds)]
+        blocks = BLOCKS
         title = f"In {options.worlds} made-up worlds"
-    text = report(title, worlds, options.tight)
+    text = report(title, worlds, options.tight, blocks)
     page = RESULTS / "tuner.md"
     earlier = page.read_text() if page.is_file() else "# Searches for the best stack\n"
     parts_ = [part for part in earlier.split("\n## ")[1:] if part[:4] != title[:4]]

@@ -9,7 +9,7 @@ import pytest
 
 from backend.domain.errors import ImpossibleStack
 from backend.domain.machine import environments
-from backend.domain.recipe.serving_engines import ENGINES
+from backend.domain.recipe.serving_engines import ENGINES, EngineName
 from backend.domain.tuning.stacks import SpaceChoice
 from backend.hardware import engine_status
 from backend.service import Workspace
@@ -18,10 +18,10 @@ from backend.service.tuning import space
 from tests.homes import open_home
 
 
-def installed(place: Path, programs: Sequence[str]) -> Workspace:
-    """A home with what an installation of vLLM and llama.cpp leaves; nothing is started from it."""
+def installed(place: Path, programs: Sequence[str], engines: Sequence[EngineName] = ("vllm", "llama.cpp")) -> Workspace:
+    """A home with what an installation of the engines leaves; nothing is started from it."""
     folder = place / "engines"
-    for name in ("vllm", "llama.cpp"):
+    for name in engines:
         environment = ENGINES[name].environment
         (folder / environment / "bin").mkdir(parents=True)
         for program in (environments.resolve(environment).program, *programs):
@@ -45,3 +45,13 @@ def test_gguf_weights_are_tried_where_it_has_one(tmp_path: Path) -> None:
     built = installed(tmp_path, ["llama-quantize"])
     searched = space.find_stacks(built, models.resolve(built, "starter"), SpaceChoice())
     assert [stack for stack in searched.stacks if stack.weights == "q8_0"]
+
+
+def test_weights_are_not_tried_on_an_engine_that_does_not_read_them(tmp_path: Path) -> None:
+    """Rows of 576 are no multiple of 256, so llama.cpp's Q4_K_M has tensors of Q5_0, which OpenVINO does not read."""
+    every = installed(tmp_path, ["llama-quantize"], tuple(ENGINES))
+    model = models.resolve(every, "starter").model_copy(update={"hidden_size": 576})
+    searched = space.find_stacks(every, model, SpaceChoice())
+    assert {stack.engine for stack in searched.stacks if stack.weights == "q8_0"} == {"llama.cpp", "openvino"}
+    assert {stack.engine for stack in searched.stacks if stack.weights == "q4_k_m"} == {"llama.cpp"}
+    assert "Q5_0, which OpenVINO GenAI does not read" in searched.left_out["q4_k_m on OpenVINO GenAI"]

@@ -1,7 +1,7 @@
 """Writes a model whose hidden state is rotated: the same answers, from weights that are easier to quantize.
 
 QuaRot (Ashkboos et al. 2024, arXiv 2404.00456, section 4), the part that is folded into weights: one rotation of the
-hidden state, and one of each value head. Layer after layer, in double precision; stored in 16 bits.
+hidden state, and one of each value head. Layer after layer; stored in 16 bits.
 """
 
 from __future__ import annotations
@@ -137,14 +137,14 @@ class _Rotating:
         matrix = stored[table] if head is None or self.outline.tied else stored[head]
         yield table, self.hidden.columns(stored[table]).to(self.dtype)
         yield norm, torch.ones_like(stored[norm], dtype=self.dtype)
-        yield head or HEAD, self.hidden.columns(matrix.double() * stored[norm].double()).to(self.dtype)
+        yield head or HEAD, self.hidden.columns(matrix.float() * stored[norm].float()).to(self.dtype)
 
     def _layer(self, number: int) -> dict[str, torch.Tensor]:
         """Return the tensors of a layer by their stored names."""
         import torch
 
         paths = self.outline.stored_names(number)
-        tensors = {paths[name]: tensor.double() for name, tensor in self.source.read(paths)}
+        tensors = {paths[name]: tensor.float() for name, tensor in self.source.read(paths)}
         # 1. What reads the hidden state takes the norm's weights and the rotation, what writes it the rotation.
         for path in list(tensors):
             module, _, kind = path.rpartition(".")
@@ -170,7 +170,7 @@ class _Rotating:
         """Rotate each head of values, and undo it in the matrix that reads the heads."""
         assert group.layout is not None
         size = self.head.size
-        firsts = group.layout(self.text).view(-1, size)[:, 0].unique().tolist()
+        firsts = sorted(set(group.layout(self.text).view(-1, size)[:, 0].tolist()))
         for kind in ("weight", "bias"):
             path = f"{group.producer}.{kind}"
             for first in firsts if path in tensors else ():

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import torch
 
 
+ROWS = 4096
+"""Rows that are rotated at a time, in double precision."""
+
+
 class Rotation:
     """x -> x Q for rows x of `size` channels: Q = D H / sqrt(size), D random signs, H a Hadamard matrix.
 
@@ -32,9 +36,17 @@ class Rotation:
         self.signs = torch.randint(0, 2, (size,), generator=drawn).double() * 2 - 1
 
     def columns(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return tensor Q [..., size] in double precision: what a matrix does to rotated input it reads."""
-        shape, factors = tensor.shape, self.factors
-        turned = (tensor.double() * self.signs).reshape(-1, factors.base, 2**factors.doublings)
+        """Return tensor Q [..., size] in single precision, computed in double: what a matrix that reads the rotated
+        state has in its place."""
+        import torch
+
+        rows = torch.split(tensor.reshape(-1, self.size), ROWS)
+        return torch.cat([self._columns(some).float() for some in rows]).view(tensor.shape)
+
+    def _columns(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return tensor Q [rows, size] in double precision."""
+        factors = self.factors
+        turned = (tensor.double() * self.signs).view(-1, factors.base, 2**factors.doublings)
         # 1. The doublings: pairs become sum and difference.
         width = 1
         while width < turned.shape[2]:
@@ -47,10 +59,11 @@ class Rotation:
         # 2. The base.
         if factors.base > 1:
             turned = paley_matrix(factors).T @ turned
-        return turned.reshape(shape) / self.size**0.5
+        rotated: torch.Tensor = turned.reshape(-1, self.size) / self.size**0.5
+        return rotated
 
     def rows(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return Q' tensor [size, ...]: what a matrix does whose output is rotated."""
+        """Return Q' tensor [size, ...]: what a matrix that writes the rotated state has in its place."""
         return self.columns(tensor.T).T.contiguous()
 
 
