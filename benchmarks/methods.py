@@ -51,7 +51,8 @@ WINDOWS = 24
 LOAD: dict[str, Any] = {"concurrency": (1,), "repeats": 3, "requests": 4, "max_tokens": 32, "quality": False}
 """Of each engine that serves a row: one stream, twelve requests."""
 GROUPS = {"group_size": 64}
-"""Hidden size 576 is no multiple of 128: groups are of 64, and methods with blocks of 128 are not among the rows."""
+"""Hidden size 576 is no multiple of 128: groups are of 64, and methods with blocks of 128 are no rows. Nor is
+AutoRound, whose 200 steps of 30 layers are hours of one core (decision 0068)."""
 
 
 def _quantize(method: str, **options: Any) -> list[dict[str, Any]]:
@@ -74,12 +75,18 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "GPTQ g64": _quantize("gptq", **GROUPS),
     "GPTQ after AWQ g64": _quantize("gptq", awq_scales=True, **GROUPS),
     "GPTQ after AWQ g64, tokens weighed": _quantize("gptq", awq_scales=True, loss_weights=True, **GROUPS),
-    "AutoRound g64": _quantize("autoround", **GROUPS),
     "AWQ g64, 5 bits on average": _quantize("awq", target_bits=5, **GROUPS),
     "NVFP4": _quantize("nvfp4"),
     "NVFP4 weights": _quantize("nvfp4", activations="none"),
     "MXFP4": _quantize("mxfp4"),
     **{f"GGUF {kind}": _quantize("gguf", type=kind) for kind in file_types.TYPES},
+    "W8A8, rotated": _quantize("w8a8", rotate=True),
+    "SmoothQuant, rotated": _quantize("smoothquant", rotate=True),
+    "FP8, rotated": _quantize("fp8", rotate=True),
+    "RTN g64, rotated": _quantize("rtn", rotate=True, **GROUPS),
+    "GPTQ g64, rotated": _quantize("gptq", rotate=True, **GROUPS),
+    "NVFP4, rotated": _quantize("nvfp4", rotate=True),
+    "MXFP4, rotated": _quantize("mxfp4", rotate=True),
     "Wanda 50 %": _prune("wanda"),
     "SparseGPT 50 %": _prune("sparsegpt"),
     "Depth 12 %": _prune("depth", cut_time=0.12),

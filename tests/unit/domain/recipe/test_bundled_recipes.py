@@ -39,6 +39,7 @@ def test_everything_that_can_be_done_has_a_recipe_to_start_from() -> None:
     assert values("activations") >= {None, "static"} and values("format") == {"compressed-tensors", "autoawq"}
     assert values("act_order") >= {None, False} and True in values("awq_scales") and True in values("symmetric")
     assert "fp8" in values("kv_cache") and False in values("clip") and True in values("loss_weights")
+    assert True in values("rotate")
 
 
 def test_no_two_are_the_same() -> None:
