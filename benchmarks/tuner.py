@@ -21,11 +21,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import log
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 from backend import service
 from backend.domain.evaluation.document import VariantResult
+from backend.domain.limits.quality_loss import known_loss
 from backend.domain.limits.slo import Slo
 from backend.domain.tuning import ranking, search
 from backend.domain.tuning.request import TuneRequest
@@ -42,6 +43,8 @@ from tests.helpers.simulated_search import BASELINE, STACKS, Truth, World
 RESULTS = Path(__file__).parent / "results"
 GRID = RESULTS / "tuner_grid.jsonl"
 MAX_KL = 0.03
+UNKNOWN_KL = 9.0
+"""In place of a divergence that was not measured, which no floor allows."""
 BLOCKS = 3
 """Of each stack in a grid."""
 NEAR, SHARE, OF_TWENTY = 0.97, 0.2, 18
@@ -99,7 +102,11 @@ def count_violations(worlds: Sequence[World], number: int) -> dict[str, int]:
 
 def read_world(lines: Sequence[dict[str, Any]]) -> World:
     """Return the world of a recorded grid: tokens/s at the least streams, how they grow with streams, quality, the
-    spread of a block, and what steps took. Its stacks are those that were recorded."""
+    spread of a block's ratio to the original, and what steps took.
+
+    Its stacks are those that were recorded. A stack's speed is its ratio to the original of the same batch times the
+    original's mean over all batches, since a machine is not always alike.
+    """
     request = TuneRequest(model="m", streams=tuple(int(streams) for streams in lines[0]["stacks"][0]["tokens_per_s"]))
     stacks = {stack.key: stack for stack in (BASELINE, *STACKS)}
     truth: dict[str, Truth] = {}
@@ -108,13 +115,20 @@ def read_world(lines: Sequence[dict[str, Any]]) -> World:
         # 1. What the stacks did.
         for line in batch["stacks"]:
             rates = {int(streams): rate for streams, rate in line["tokens_per_s"].items()}
+            for streams in rates:
+                originals = [one["stacks"][0]["tokens_per_s"][str(streams)] for one in lines]
+                rates[streams] *= geometric_mean(originals) / batch["stacks"][0]["tokens_per_s"][str(streams)]
             low, high = min(rates), max(rates)
             scaling = log(rates[high] / rates[low]) / log(high / low) if high > low else 0.5
-            truth[line["key"]] = Truth(rates[low] / low**scaling, scaling, line["kl"] or 0.0)
-            for blocks in line["blocks"].values():
-                logs = [log(rate) for rate in blocks]
-                squares += sum((one - fmean(logs)) ** 2 for one in logs)
-                count += len(logs) - 1
+            truth[line["key"]] = Truth(
+                rates[low] / low**scaling, scaling, UNKNOWN_KL if line["kl"] is None else line["kl"]
+            )
+            for streams, blocks in line["blocks"].items() if line is not batch["stacks"][0] else ():
+                pairs = zip(blocks, batch["stacks"][0]["blocks"][streams], strict=True)
+                logs = [log(rate / original) for rate, original in pairs]
+                alone = len(logs) / batch["blocks"]  # requests of a block that were timed one by one
+                squares += sum((one - fmean(logs)) ** 2 for one in logs) / (len(logs) - 1) / alone
+                count += 1
         # 2. What it took, and what the first guesses say of it.
         measured = tuple(stacks[line["key"]] for line in batch["stacks"][1:])
         step = Measure(kind="halve", stacks=measured, blocks=batch["blocks"])
@@ -184,7 +198,7 @@ def _stack_line(stack: Stack, result: VariantResult) -> dict[str, Any]:
         "name": stack.name,
         "tokens_per_s": rates,
         "blocks": blocks,
-        "kl": result.quality.known_kl if result.quality else None,
+        "kl": known_loss(result),
         "ready_s": result.ready_seconds,
     }
 

@@ -280,8 +280,7 @@ class Quality(Frozen):
     """Share of identical tokens in greedy answers of the served variants to the same prompts, up to the shorter one. Of
     the baseline: in its own answers when it is asked a second time, the noise that the others' figure has in it."""
     served_kl: float | None = None
-    """KL divergence of what is served from the served original, from the probabilities that both servers tell (vLLM's
-    `prompt_logprobs`): a lower bound, nats a token."""
+    """KL divergence of what is served from the served original, by the probabilities that both tell: a lower bound."""
     served_kl_ci95: tuple[float, float] | None = None
     served_same_top: float | None = None
     """Share of positions whose most probable token is the same as served."""
@@ -305,14 +304,19 @@ class Quality(Frozen):
     note: str | None = None
 
     @property
+    def known_as_served(self) -> bool:
+        """Whether more was lost as served than by the scored weights, or only that was measured."""
+        return self.served_kl is not None and (self.kl_mean is None or self.served_kl > self.kl_mean)
+
+    @property
     def known_kl(self) -> float | None:
-        """Mean KL divergence, nats a token: of the scored weights, or as served where only that was measured."""
-        return self.served_kl if self.kl_mean is None else self.kl_mean
+        """Mean KL divergence, nats a token: the larger of that of the scored weights and that as served."""
+        return self.served_kl if self.known_as_served else self.kl_mean
 
     @property
     def known_same_top(self) -> float | None:
         """Share of positions with the original's most probable token, measured like `known_kl`."""
-        return self.served_same_top if self.kl_mean is None else self.same_top
+        return self.served_same_top if self.known_as_served else self.same_top
 
 
 class VariantResult(Frozen):
@@ -323,18 +327,15 @@ class VariantResult(Frozen):
     tasks: list[TaskScore] = Field(default_factory=list)
     """Scores of lm-eval tasks on the served variant; none where none were asked for."""
     ready_seconds: float | None = None
-    """Until its server answered, in the fastest of its starts alone; None where each was beside another's."""
+    """Until its server answered, in the fastest of its starts alone."""
     starts: list[Startup] = Field(default_factory=list)
     """Every start of its server, phase by phase; the first may compile what the others load."""
     step: StepBytes | None = None
-    """Bytes that a step reads from memory; None for a URL, for experts (which ones are read depends on the text) and on
-    hardware other than the processor."""
+    """Bytes that a step reads from memory; None for a URL, for experts and on hardware other than the processor."""
     peak_rss_bytes: int | None = None
-    """Peak memory of its server with all processes, shared pages counted once (a job's own peak counts the worker and
-    all it started)."""
+    """Peak memory of its server with all processes, shared pages counted once."""
     speculates: bool | None = None
-    """True if its server drafts tokens. None where that is not known: a server that was not started here and has no
-    counters of it."""
+    """True if its server drafts tokens. None where that is not known: a server of others without counters of it."""
     weights_sha256: str | None = None
     """SHA-256 of the files that it was served from (`folders.digest`); None for a URL."""
     findings: list[Finding] = Field(default_factory=list)

@@ -14,6 +14,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from backend.domain.evaluation.document import VariantResult
+
 LossGrade = Literal["none", "hardly", "small", "clear", "ruined"]
 QUALITY_FLOOR = 0.4
 """Nats per token: a perplexity 1.49 times the original's. The default of the setting `quality_floor`."""
@@ -32,6 +34,15 @@ def loss_nats(kl_mean: float | None, before: float | None, after: float | None) 
     if before and after:
         losses.append(math.log(after / before))
     return max(losses, default=None)
+
+
+def known_loss(result: VariantResult) -> float | None:
+    """Return the mean KL divergence that counts against a floor; None where it was not measured. Scored weights say
+    nothing of a key-value cache in fewer bits, so there it must be that as served."""
+    quality, cache = result.quality, result.variant.serving.kv_cache_dtype
+    if quality is None or (cache != "auto" and quality.served_kl is None):
+        return None
+    return quality.known_kl
 
 
 def loss_grade(loss: float) -> LossGrade:

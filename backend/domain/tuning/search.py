@@ -145,21 +145,36 @@ def next_step(request: TuneRequest, progress: Progress, order: Sequence[Stack]) 
     both = seconds_of(request, progress, again) + _race_seconds(request, progress)
     if not halved and len(leaders) > LEADERS and _fits(request, progress, both):
         return again
-    racing = leaders[:LEADERS]
-    picked = progress.known.get(pick_as_auto_tune(progress.trials, request) or "") if progress.rivals else None
-    rival = [picked] if picked is not None else []
-    if (len(racing) > 1 or request.against) and racing:
-        for stacks, blocks in ((racing, RACE_BLOCKS), (racing[:2], RACE_BLOCKS - 2)):
-            others = (stack for stack in rival if stack not in stacks)
-            race = Measure(kind="race", stacks=(*stacks, *others), blocks=blocks)
-            if _fits(request, progress, seconds_of(request, progress, race)):
-                return race
-        for stacks in (leaders[:MEASURED_AGAIN], racing[:2]):
-            again = again.model_copy(update={"stacks": tuple(stacks)})
-            if not halved and _fits(request, progress, seconds_of(request, progress, again)):
+    races = (len(leaders) > 1 or bool(request.against)) and bool(leaders)
+    race = _race(request, progress, leaders) if races else None
+    if race is not None:
+        return race
+    # 4. Where there is no room for a race: more of the space with what is left, then the leaders again.
+    batch = _next_batch(request, progress, order, reserve=False)
+    if batch:
+        missing = next((stack.weights for stack in batch if not _is_there(stack, progress)), None)
+        step = Measure(kind="screen", stacks=batch, blocks=SCREEN_BLOCKS)
+        return step if missing is None else Make(weights=missing)
+    for stacks in (leaders[:MEASURED_AGAIN], leaders[:2]):
+        for blocks in range(HALVE_BLOCKS, 0, -1):
+            again = Measure(kind="halve", stacks=tuple(stacks), blocks=blocks)
+            if races and not halved and _fits(request, progress, seconds_of(request, progress, again)):
                 return again
+    if races:
         return Finish(reason="The budget has no room for a race of the leaders.")
     return Finish(reason=_end_reason(progress, order))
+
+
+def _race(request: TuneRequest, progress: Progress, leaders: Sequence[Stack]) -> Measure | None:
+    """Return the race of the leaders and the stack that auto_tune would pick; None where it has no room."""
+    picked = progress.known.get(pick_as_auto_tune(progress.trials, request) or "") if progress.rivals else None
+    rival = [picked] if picked is not None else []
+    for stacks, blocks in ((leaders[:LEADERS], RACE_BLOCKS), (leaders[:2], RACE_BLOCKS - 2)):
+        others = (stack for stack in rival if stack not in stacks)
+        race = Measure(kind="race", stacks=(*stacks, *others), blocks=blocks)
+        if _fits(request, progress, seconds_of(request, progress, race)):
+            return race
+    return None
 
 
 def _end_reason(progress: Progress, order: Sequence[Stack]) -> str:
@@ -219,34 +234,40 @@ def _failed_trial(one: Round) -> Trial:
     )
 
 
-def _next_batch(request: TuneRequest, progress: Progress, order: Sequence[Stack]) -> tuple[Stack, ...]:
+def _next_batch(
+    request: TuneRequest, progress: Progress, order: Sequence[Stack], *, reserve: bool = True
+) -> tuple[Stack, ...]:
     """Return the stacks of the next screening round, in their order, each that still fits: where there is no time or
-    disk for more weights, those whose weights are there already."""
+    disk for more weights, those whose weights are there already. `reserve`: leave time for a race."""
     full = progress.spent_bytes >= request.disk_gb * 1e9
     batch: list[Stack] = []
     for stack in order:
         is_open = stack.key not in progress.tried and not _has_failed(stack, progress)
         if stack.key in progress.suspects:
-            if is_open and not batch and _screens(request, progress, (stack,)):
+            if is_open and not batch and _screens(request, progress, (stack,), reserve=reserve):
                 return (stack,)
             continue
-        if is_open and (not full or _is_there(stack, progress)) and _screens(request, progress, (*batch, stack)):
+        if (
+            is_open
+            and (not full or _is_there(stack, progress))
+            and _screens(request, progress, (*batch, stack), reserve=reserve)
+        ):
             batch.append(stack)
         if len(batch) == BATCH:
             break
     return tuple(batch)
 
 
-def _screens(request: TuneRequest, progress: Progress, batch: tuple[Stack, ...]) -> bool:
-    """Tell whether making and screening the batch leaves enough for a race. Later rounds are held to their share of the
-    budget; the first may take all of it."""
+def _screens(request: TuneRequest, progress: Progress, batch: tuple[Stack, ...], *, reserve: bool) -> bool:
+    """Tell whether making and screening the batch fits, and with `reserve` leaves enough for a race. Later rounds are
+    then held to their share of the budget; the first may take all of it."""
     makes = len({stack.weights for stack in batch if not _is_there(stack, progress)})
     measuring = seconds_of(request, progress, Measure(kind="screen", stacks=batch, blocks=SCREEN_BLOCKS))
     seconds = makes * make_seconds(progress) + measuring
-    if not any(one.trials for one in progress.rounds):
+    if not reserve or not any(one.trials for one in progress.rounds):
         return _fits(request, progress, seconds)
-    reserve = min(_race_seconds(request, progress), RACE_SHARE * 60 * request.budget_min)
-    return _fits(request, progress, seconds, SCREEN_SHARE) and _fits(request, progress, seconds + reserve)
+    kept_back = min(_race_seconds(request, progress), RACE_SHARE * 60 * request.budget_min)
+    return _fits(request, progress, seconds, SCREEN_SHARE) and _fits(request, progress, seconds + kept_back)
 
 
 def _is_there(stack: Stack, progress: Progress) -> bool:

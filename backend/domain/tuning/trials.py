@@ -11,6 +11,7 @@ from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
 from backend.domain.limits.latency_limit import Percentile, latency_percentile
+from backend.domain.limits.quality_loss import known_loss
 
 RoundKind = Literal["screen", "halve", "race"]
 
@@ -134,7 +135,7 @@ def _read_trial(
         round=kind,
         blocks=document.options.repeats,
         levels=measured,
-        kl=quality.known_kl if quality else None,
+        kl=known_loss(result),
         kl_p99=quality.kl_p99 if quality else None,
         ready_s=result.ready_seconds,
         failure=lost or unsound,

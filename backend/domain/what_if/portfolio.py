@@ -21,6 +21,7 @@ from pydantic import Field
 from backend.domain.evaluation.document import Evaluation, Level, VariantResult
 from backend.domain.evaluation.soundness import is_sound
 from backend.domain.frozen import Frozen
+from backend.domain.limits.quality_loss import known_loss
 from backend.domain.limits.slo import Slo
 
 SWITCH_GAIN = 1.03
@@ -159,7 +160,7 @@ def _allowed_rates(result: VariantResult, limits: Slo) -> dict[int, float]:
 def _floor_refusal(result: VariantResult, max_kl: float | None) -> str | None:
     if max_kl is None:
         return None
-    loss = result.quality.known_kl if result.quality else None
+    loss = known_loss(result)
     if loss is None:
         return "its quality was not measured"
     return f"its KL divergence is {loss:.3g}, over {max_kl:g}" if loss > max_kl else None

@@ -241,7 +241,7 @@ def _quality_trace(
     result = evaluation.variants[index]
     kl = _divergence(result.quality) or 0.0
     quality = result.quality or Quality()
-    interval = (quality.kl_ci95 if quality.kl_mean is not None else quality.served_kl_ci95) or (kl, kl)
+    interval = (quality.served_kl_ci95 if quality.known_as_served else quality.kl_ci95) or (kl, kl)
     place = places(evaluation)[result.name]
     # Say all figures of the mark in words.
     hover = f"{point_title(result, level)}<br>KL {figure(kl)} nats per token,<br>"
@@ -276,7 +276,7 @@ def _quality_trace(
 
 
 def _divergence(quality: Quality | None) -> float | None:
-    """Return the mean KL, as served where no weights were scored; 0 by definition if these are the original's."""
+    """Return the larger mean KL of the weights and as served; 0 if only the original's weights are known."""
     if quality is None:
         return None
-    return 0.0 if quality.kl_mean is None and quality.scored == "original" else finite(quality.known_kl)
+    return 0.0 if quality.known_kl is None and quality.scored == "original" else finite(quality.known_kl)

@@ -217,7 +217,7 @@ def short_quality(quality: Quality | None) -> str:
         detail = quality_loss.words(quality)
     else:
         detail = quality_loss.same_top(quality.known_same_top)
-    basis = " as served" if quality.kl_mean is None else ""
+    basis = " as served" if quality.known_as_served else ""
     return f"KL {small(quality.known_kl)}{basis}{f': {detail}' if detail else ''}"
 
 
