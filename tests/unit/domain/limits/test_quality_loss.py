@@ -5,9 +5,19 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.evaluation.document import Quality
-from backend.domain.limits.quality_loss import GRADES, QUALITY_FLOOR, floor_problem, loss_grade, loss_nats
+from backend.domain.limits.quality_loss import (
+    GRADES,
+    QUALITY_FLOOR,
+    floor_problem,
+    known_loss,
+    loss_grade,
+    loss_nats,
+)
+from backend.domain.recipe.recipe import Serving
+from backend.present.words import headline
 from backend.present.words.quality_loss import GRADES as WORDS
 from backend.present.words.quality_loss import grade_words, manifest_words, same_top, scale_sentence, words
+from tests import simulated
 
 RUINED = {"perplexity_before": 7.6, "perplexity_after": 39.0, "kl_mean": 1.66, "same_top": 0.42}
 
@@ -38,6 +48,26 @@ def test_quality_gets_a_word_beside_its_figure() -> None:
         "same top token at 42% of positions; ruined: it no longer answers like the original, "
         "1.7 and above 0.4 nats per token"
     )
+
+
+def test_what_is_lost_as_served_counts_where_it_is_more() -> None:
+    """OpenVINO with a cache of 4 bits: the weights of Q8_0 lose 0.0014, and what is served 0.031."""
+    scored = Quality(kl_mean=0.0014, same_top=0.98, served_kl=0.0315, served_same_top=0.9)
+    assert (scored.known_kl, scored.known_same_top) == (0.0315, 0.9)
+    assert headline.short_quality(scored) == "KL 0.0315 as served: same top token at 90% of positions"
+    less = scored.model_copy(update={"served_kl": 0.001})  # a lower bound, which says nothing against the weights'
+    assert (less.known_kl, less.known_same_top) == (0.0014, 0.98)
+
+
+def test_a_cache_in_fewer_bits_has_a_loss_only_as_served() -> None:
+    quality = Quality(kl_mean=0.0014)
+    plain = simulated.result("q8_0", [], quality)
+    narrow = plain.model_copy(
+        update={"variant": plain.variant.model_copy(update={"serving": Serving(kv_cache_dtype="fp8")})}
+    )
+    assert known_loss(plain) == 0.0014 and known_loss(narrow) is None
+    measured = narrow.model_copy(update={"quality": quality.model_copy(update={"served_kl": 0.02})})
+    assert known_loss(measured) == 0.02
 
 
 def test_the_scale_has_the_limits_that_grade() -> None:

@@ -141,3 +141,13 @@ def test_what_needs_no_weights_is_measured_where_the_disk_is_full() -> None:
 def test_the_space_is_narrowed_and_extended_by_choice(choice: SpaceChoice, expected: int) -> None:
     stacks = list_stacks(choice, hardware="cpu", engines=ENGINES, weights=("original", "q8_0"), keeps_gguf=True)
     assert len(stacks) == expected and len({stack.key for stack in stacks}) == expected
+
+
+@pytest.mark.parametrize("minutes", [8.0, 11.0, 14.0])
+def test_a_budget_without_room_for_a_race_is_spent_on_more_of_the_space(minutes: float) -> None:
+    """A search of 11 minutes once ended after one round of four stacks, half of its time unspent."""
+    request = REQUEST.model_copy(update={"budget_min": minutes})
+    for seed in range(10):
+        progress = run(request, make_world(random.Random(seed)), random.Random(seed)).progress
+        assert not [one for one in progress.rounds if one.kind == "race"]
+        assert progress.spent_s > 0.7 * 60 * minutes, [(one.kind, one.seconds) for one in progress.rounds]
