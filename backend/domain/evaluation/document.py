@@ -282,8 +282,7 @@ class Quality(Frozen):
     served_kl: float | None = None
     """KL divergence of what is served from the served original, by the probabilities that both tell: a lower bound."""
     served_kl_ci95: tuple[float, float] | None = None
-    served_same_top: float | None = None
-    """Share of positions whose most probable token is the same as served."""
+    served_same_top: float | None = None  # share of positions whose most probable token is the same as served
     greedy_self: float | None = None
     """The baseline's own `greedy_match`, beside a variant's."""
     first_divergence_share: float | None = None
@@ -305,7 +304,7 @@ class Quality(Frozen):
 
     @property
     def known_as_served(self) -> bool:
-        """Whether more was lost as served than by the scored weights, or only that was measured."""
+        """Return whether more was lost as served than by the scored weights, or only that was measured."""
         return self.served_kl is not None and (self.kl_mean is None or self.served_kl > self.kl_mean)
 
     @property
