@@ -25,7 +25,6 @@ from typing import Any
 from backend import service
 from backend.catalog.cards import gguf
 from backend.catalog.text import held_out_text
-from backend.cli.output import table as text_table
 from backend.domain.errors import WhetstoneError
 from backend.domain.evaluation.document import VariantResult
 from backend.domain.jobs.jobs import JobState
@@ -183,7 +182,10 @@ def report(document: dict[str, Any]) -> str:
             "windows. Made as an optimize job at its defaults on 2 cores; its time and memory hold the scoring of one "
             "window too. Served at 1 stream, 12 requests of 32 tokens; no comparison with the original is meant.",
             "",
-            text_table([*head, "made in", "memory"], lines),
+            *(
+                f"| {' | '.join(cells)} |"
+                for cells in ([*head, "made in", "memory"], ["---"] * (len(head) + 2), *lines)
+            ),
             *(["", "Refused:", "", *refused] if refused else []),
             "",
         ]
