@@ -34,8 +34,8 @@ SCORED_VALUES = 2.0
 changes."""
 ROUNDED_VALUES = 3.3
 """Values a weight that is rounded once, besides one for each search."""
-ROTATED_VALUES = 40.0
-"""Values a weight that is rotated in double precision."""
+ROTATED_VALUES = 5.0
+"""Values a weight that is rotated: 3.2 and 8 were measured (SmolLM2-135M on two cores, 4.0 s and 9.9 s at first)."""
 TAPPED_VALUES = 0.5
 """Values a token and input of a linear while statistics are collected."""
 PHASES = ("load", "structure", "rotate", "sensitivity", "weigh", "optimize", "quality", "compile", "write")

@@ -33,8 +33,11 @@ def untied(model: ModelFacts, recipe: Recipe) -> ModelFacts:
 def find_problem(model: ModelFacts) -> str | None:
     """Return in one sentence why the model cannot be rotated; None where it can."""
     if model.model_type not in FAMILIES or model.experts or model.outside_parameters:
-        kind = "a mixture of experts" if model.experts else f"of type {model.model_type}"
-        kind = "a model of several parts" if model.outside_parameters else kind
+        kind = f"of type {model.model_type}"
+        if model.experts:
+            kind = "a mixture of experts"
+        elif model.outside_parameters:
+            kind = "a model of several parts"
         known = ", ".join(FAMILIES)
         return f"`rotate` is for dense text models of the types {known}, and {model.id} is {kind}: leave it out."
     size = next((size for size in (model.hidden_size, model.head_dim) if find_factors(size) is None), None)

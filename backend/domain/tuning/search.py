@@ -5,6 +5,7 @@
 2. *Halve*: the better third of what is allowed is measured again with more blocks (successive halving, Jamieson and
    Talwalkar 2016).
 3. *Race*: the leaders are measured in turns until one is better or the blocks end; a user's own stacks race along.
+   Where there is no room for a race, more of the space is screened, then the leaders are measured again.
 
 No step begins that is not expected to end within the budget, and what a race takes is kept back while stacks are
 screened. Expected times start from the engines' usual ones and follow what steps took.
@@ -13,7 +14,7 @@ screened. Expected times start from the engines' usual ones and follow what step
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from statistics import fmean
 
 from pydantic import Field
@@ -135,9 +136,7 @@ def next_step(request: TuneRequest, progress: Progress, order: Sequence[Stack]) 
     batch = _next_batch(request, progress, rivals) if rivals and progress.trials else ()
     batch = batch or _next_batch(request, progress, order)
     if batch:
-        missing = next((stack.weights for stack in batch if not _is_there(stack, progress)), None)
-        step = Measure(kind="screen", stacks=batch, blocks=SCREEN_BLOCKS)
-        return step if missing is None else Make(weights=missing)
+        return _screen(progress, batch)
     # 3. The better part again, then the race of the leaders.
     leaders = _leaders(request, progress)
     halved = any(one.kind == "halve" for one in progress.rounds)
@@ -152,17 +151,21 @@ def next_step(request: TuneRequest, progress: Progress, order: Sequence[Stack]) 
     # 4. Where there is no room for a race: more of the space with what is left, then the leaders again.
     batch = _next_batch(request, progress, order, reserve=False)
     if batch:
-        missing = next((stack.weights for stack in batch if not _is_there(stack, progress)), None)
-        step = Measure(kind="screen", stacks=batch, blocks=SCREEN_BLOCKS)
-        return step if missing is None else Make(weights=missing)
-    for stacks in (leaders[:MEASURED_AGAIN], leaders[:2]):
-        for blocks in range(HALVE_BLOCKS, 0, -1):
-            again = Measure(kind="halve", stacks=tuple(stacks), blocks=blocks)
-            if races and not halved and _fits(request, progress, seconds_of(request, progress, again)):
-                return again
+        return _screen(progress, batch)
     if races:
+        sizes = () if halved else product((leaders[:MEASURED_AGAIN], leaders[:2]), range(HALVE_BLOCKS, 0, -1))
+        for stacks, blocks in sizes:
+            again = Measure(kind="halve", stacks=tuple(stacks), blocks=blocks)
+            if _fits(request, progress, seconds_of(request, progress, again)):
+                return again
         return Finish(reason="The budget has no room for a race of the leaders.")
     return Finish(reason=_end_reason(progress, order))
+
+
+def _screen(progress: Progress, batch: tuple[Stack, ...]) -> Step:
+    """Return the screening of the batch, or before it the making of weights that are not there."""
+    missing = next((stack.weights for stack in batch if not _is_there(stack, progress)), None)
+    return Measure(kind="screen", stacks=batch, blocks=SCREEN_BLOCKS) if missing is None else Make(weights=missing)
 
 
 def _race(request: TuneRequest, progress: Progress, leaders: Sequence[Stack]) -> Measure | None:
