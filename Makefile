@@ -10,6 +10,7 @@ BIN := .venv/bin
 AT_ONCE ?= 3
 # A Python that has torch with CUDA, for `make test-gpu-torch`.
 PYTHON ?= python3
+LIMIT = $(if $(UNTIL),--until $(UNTIL))
 BESIDE := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(AT_ONCE) --dist loadgroup --no-loadscope-reorder --durations 40 --durations-min 5
 # Processes that start by the hundred read compiled modules, whatever the shell that runs make says.
 export PYTHONDONTWRITEBYTECODE :=
@@ -63,11 +64,11 @@ audit: ## Ask the package index for known vulnerabilities of what the locks name
 	@.ci/setup test
 	@$(BIN)/python .ci/audit.py
 
-campaign: audit ## The long tests: kills, families, A/A, and every property with all its examples
+campaign: audit ## The long tests: kills, families, A/A, and every property with all its examples. UNTIL=seconds since 1970: no test begins after it
 	@.ci/system test
 	@$(BIN)/python .ci/serve.py serve compress quality
-	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu and not ray" --hypothesis-profile full --timeout 3600
-	$(BIN)/pytest -m "campaign and alone and not gpu" --timeout 3600 tests/campaign
+	$(BIN)/pytest -m "campaign and alone and not gpu" --timeout 3600 $(LIMIT) tests/campaign
+	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu and not ray" --hypothesis-profile full --timeout 3600 $(LIMIT)
 
 ray: ## Jobs on a real Ray cluster of three nodes on this machine, with nodes and the head killed
 	@.ci/system test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from backend.settings import ASSETS
 from tests.homes import KERNELS, open_home, processes_of
 from tests.postgres import Postgres
 from tests.properties import register_profiles
-from tests.sharing import Sharing, rank
+from tests.sharing import Sharing, begin_elsewhere, rank
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -44,6 +45,12 @@ ALONE = ("tests/integration/load/", "tests/campaign/")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--photograph", action="store_true", help="keep pictures of the pages, under build/screenshots")
+    parser.addoption(
+        "--until",
+        type=int,
+        metavar="SECONDS",
+        help="begin no test after this time (seconds since 1970), and begin with another file in each run",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,14 +68,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> object:
     return Sharing(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort by `sharing.rank`: long files and those that wait for a vLLM come first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort by `sharing.rank`: long files and those that wait for a vLLM come first. With --until, by
+    `sharing.begin_elsewhere` too."""
     items.sort(key=lambda item: rank(item.nodeid, waits=item.get_closest_marker("vllm") is not None))
+    if until := config.getoption("until"):
+        places = {nodeid: place for place, nodeid in enumerate(begin_elsewhere([item.nodeid for item in items], until))}
+        items.sort(key=lambda item: places[item.nodeid])
     for item in items:
         if item.get_closest_marker("alone") and not item.nodeid.startswith(ALONE):
             raise pytest.UsageError(
                 f"{item.nodeid} is marked `alone`, which the Makefile looks for below {' and '.join(ALONE)}."
             )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what would begin after --until, before its fixtures start anything."""
+    until = item.config.getoption("until")
+    if until and time.time() > until:
+        pytest.skip("the time of this run was over; without --until it runs")
 
 
 @pytest.fixture

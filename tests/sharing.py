@@ -6,6 +6,8 @@ which pytest makes no use any more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdist.scheduler import LoadScopeScheduling
 
 MEASURED = (
@@ -26,6 +28,8 @@ LONG = (
 )
 """Files of the campaign that take several minutes in one process. If one began late, the others would wait for it."""
 
+GOLDEN_RATIO = 0.6180339887
+
 
 def group(nodeid: str) -> str:
     """Tests of equal groups run in one process, in their order."""
@@ -38,6 +42,20 @@ def rank(nodeid: str, *, waits: bool) -> int:
     if path in LONG:
         return LONG.index(path)
     return len(LONG) if waits else len(LONG) + 1
+
+
+def begin_elsewhere(nodeids: Sequence[str], until: int) -> list[str]:
+    """Return `nodeids` with another group first, and what stood before it last, whole groups and in their order.
+
+    A run that ends at `until` (seconds since 1970) may not reach its last tests. Which group is first follows from
+    `until` alone, the same in every process, by steps of the golden ratio: over some runs each group has its turn.
+    """
+    groups: dict[str, list[str]] = {}
+    for nodeid in nodeids:
+        groups.setdefault(group(nodeid), []).append(nodeid)
+    names = list(groups)
+    first = int(len(names) * (until * GOLDEN_RATIO % 1))
+    return [nodeid for name in names[first:] + names[:first] for nodeid in groups[name]]
 
 
 class Sharing(LoadScopeScheduling):
