@@ -18,8 +18,9 @@ from backend.domain.model.facts import ModelCard
 from backend.domain.model.preflight import Preflight
 from backend.domain.recipe.recipe import Quantize
 from backend.layered import dequantize, tokenizers, weightless_model
+from backend.layered.sources import language_part
 
-FORM = 1
+FORM = 2
 """Version of the answer: a new one invalidates cached answers."""
 CPU_S = 60
 """Importing torch and transformers takes 4 of them, a model of 400 shards another."""
@@ -73,8 +74,23 @@ def inspect(known: Mapping[str, Any]) -> dict[str, Any]:
             f"It has {positions} positions: calibration and scoring take sequences of {positions} tokens in place of "
             f"{WINDOW}."
         )
-    answer = Preflight(refusal=refusal, unbuilt=unbuilt, unrewritable=unrewritable, no_chat=no_chat, notes=tuple(notes))
+    sound = refusal is None and unbuilt is None and unrewritable is None
+    answer = Preflight(
+        refusal=refusal,
+        unbuilt=unbuilt,
+        unrewritable=unrewritable,
+        further_heads=sound and known["plain"] and _has_further_heads(folder),
+        no_chat=no_chat,
+        notes=tuple(notes),
+    )
     return answer.model_dump(mode="json")
+
+
+def _has_further_heads(folder: Path) -> bool:
+    """Return whether the files of a sound model hold what predicts further tokens."""
+    config = json.loads((folder / "config.json").read_bytes())
+    names = dequantize.open_plain(folder).tensors
+    return bool(config.get("num_nextn_predict_layers")) or any(map(language_part.is_head, names))
 
 
 def _built(folder: Path, *, plain: bool) -> tuple[str | None, str | None, str | None]:

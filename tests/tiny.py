@@ -126,3 +126,37 @@ def begins_texts(model: Path) -> None:
     }
     path.write_text(json.dumps(document))
     settings.write_text(json.dumps({**json.loads(settings.read_bytes()), "bos_token": token}))
+
+
+FURTHER_HEADS = {
+    "multi-token layers under a name of their own": ("mtp.layers.0.", "re:.*mtp.*", None),
+    "multi-token layers inside the base model": ("model.mtp_layers.0.", "re:.*mtp_layers.*", None),
+    "a layer behind the last one": ("model.layers.2.", "re:.*model[.]layers[.]2[.].*", 1),
+    "an EAGLE head in the checkpoint": ("eagle_module.layers.0.", "re:.*eagle_module.*", None),
+}
+"""What the names begin with, the pattern that excepts them, and `num_nextn_predict_layers`."""
+
+
+def read_tensors(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return dict(load_file(folder / "model.safetensors"))
+
+
+def with_further_head(folder: Path, begin: str, further: int | None) -> Path:
+    """A tiny model with a head of which one tensor is fp32, as its maker left it."""
+    import torch
+    from safetensors.torch import save_file
+
+    model = tiny_llama(folder)
+    generator = torch.Generator().manual_seed(1)
+    head = {
+        f"{begin}self_attn.q_proj.weight": torch.randn(128, 128, generator=generator).bfloat16(),
+        f"{begin}eh_proj.weight": torch.randn(128, 256, generator=generator),
+        f"{begin}enorm.weight": torch.ones(128).bfloat16(),
+    }
+    save_file(read_tensors(model) | head, model / "model.safetensors", metadata={"format": "pt"})
+    if further:
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**config, "num_nextn_predict_layers": further}))
+    return model

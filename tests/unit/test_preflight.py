@@ -12,11 +12,16 @@ from backend import preflight
 from backend.catalog.cards.card import read_card
 from backend.domain.errors import InvalidModel
 from backend.domain.model.preflight import Preflight
+from backend.domain.recipe.recipe import read
+from backend.service import open_workspace
 from backend.service.models import preflight as kept
+from backend.service.plans import cases as cases_of_recipes
+from backend.settings import Settings
 from tests.cases import preflight as cases
 from tests.cases.models import CHAT, edit, llama
 from tests.cases.stored import gptq_model, head_tied_but_other, modelopt_model
 from tests.families import KINDS, tiny
+from tests.tiny import FURTHER_HEADS, with_further_head
 
 Maker = Callable[[Path], Path]
 
@@ -104,6 +109,23 @@ def test_few_positions_and_a_class_that_reads_otherwise_are_notes(tmp_path: Path
     assert "sequences of 64 tokens in place of 512" in positions
     (reads,) = looked(cases.rebuilt_by_class(tmp_path / "class")).notes
     assert "tokenizer.json is taken as it is" in reads
+
+
+@pytest.mark.parametrize("name", FURTHER_HEADS)
+def test_heads_for_further_tokens_are_no_reason_but_against_a_rotation(tmp_path: Path, name: str) -> None:
+    begin, _, further = FURTHER_HEADS[name]
+    assert looked(with_further_head(tmp_path / "model", begin, further)) == Preflight(further_heads=True)
+
+
+@pytest.mark.process
+def test_a_rotation_of_a_checkpoint_with_further_heads_is_refused_before_any_job(tmp_path: Path) -> None:
+    card = read_card(with_further_head(tmp_path / "model", "mtp.layers.0.", None))
+    workspace = open_workspace(Settings(home=tmp_path / "home"))
+    for rotate, words in ((True, ["leave `rotate` out"]), (False, [])):
+        recipe = read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8", "rotate": rotate}}]})
+        reasons = cases_of_recipes.resolve(workspace, card, recipe, "local:cpu").verdict.reasons
+        assert [reason.rule for reason in reasons] == ["model-files"] * len(words)
+        assert all(word in reason.message for word, reason in zip(words, reasons, strict=True))
 
 
 @pytest.mark.process

@@ -14,6 +14,8 @@ class Preflight(Frozen):
     """Why transformers cannot build it: it can be served, but not scored, and its weights cannot be rewritten."""
     unrewritable: str | None = None
     """Why our engine cannot rewrite its weights; they can be served and scored."""
+    further_heads: bool = False
+    """Its files hold what predicts further tokens too: heads, or layers behind the last one."""
     no_chat: str | None = None
     """Why it cannot be asked in its chat template: text alone is sent, and calibrates."""
     notes: tuple[str, ...] = ()

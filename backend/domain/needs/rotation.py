@@ -17,6 +17,10 @@ SOURCE = "Ashkboos et al. 2024, arXiv 2404.00456, section 4"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
 """Model types whose hidden state is read behind norms that only divide by its length (RMSNorm), and whose engines take
 an output head of its own."""
+FURTHER_HEADS = (
+    "Heads or layers in the model's files predict further tokens from the hidden state as it was before a rotation: "
+    "leave `rotate` out."
+)
 
 
 def untied(model: ModelFacts, recipe: Recipe) -> ModelFacts:

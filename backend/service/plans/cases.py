@@ -13,9 +13,11 @@ from backend.domain.frozen import Frozen
 from backend.domain.machine.targets import Target
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.preflight import Preflight
+from backend.domain.needs import rotation
 from backend.domain.planner.roofline import ExpectedLoad
 from backend.domain.planner.target_choice import TargetChoice, TargetGoal
 from backend.domain.recipe.capability_table import supported
+from backend.domain.recipe.quantize_step import rotates
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step, read
 from backend.domain.rules import check, gguf_rules
 from backend.domain.rules.nearest_recipe import with_dividing_group
@@ -101,6 +103,8 @@ def _with_preflight(workspace: Workspace, model: ModelFacts, recipe: Recipe, ver
             return verdict
         result = Preflight(refusal=error.problem)
     against = result.refusal or (rewrites and (result.unbuilt or result.unrewritable)) or None
+    if against is None and result.further_heads and rotates(recipe):
+        against = rotation.FURTHER_HEADS
     if against is not None:
         reason = Reason(rule="model-files", message=against, source="the model's files, read by transformers")
         known = {reason.message for reason in verdict.reasons}
