@@ -70,6 +70,8 @@ def test_tensorrt_llm_gets_a_file_of_settings_for_what_has_no_flag() -> None:
         ("tensorrt-llm", {"method": "w8a8"}, {}, "does not read w8a8 weights in compressed-tensors; use SGLang or TGI"),
         ("tensorrt-llm", {"method": "awq", "format": "autoawq"}, {}, "does not read AutoAWQ's layout"),
         ("tgi", None, {"speculation": DRAFT}, "it has no `speculate: {method: draft}`; use SGLang or TensorRT-LLM"),
+        ("tgi", {"method": "nvfp4"}, {}, "does not read nvfp4 weights in compressed-tensors; use SGLang"),
+        ("sglang", {"method": "mxfp8"}, {}, "does not read mxfp8 weights in compressed-tensors"),
         ("tgi", None, {"gguf": "/m/q.gguf"}, "reads no GGUF files; use SGLang"),
         ("sglang", None, {"serving": Serving(kv_cache_dtype="q8_0")}, "no key-value cache of type q8_0; serve it with"),
     ],
