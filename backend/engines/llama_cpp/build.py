@@ -44,6 +44,17 @@ OPTIONS = (
     f"LLAMA_BUILD_COMMIT={COMMIT}",
 )
 """No networking library and no page: the server answers this machine alone. The two last keep git out of the build."""
+AMX = "amx_tile"
+"""The feature flag of a processor on which llama.cpp multiplies in tiles (AMX)."""
+TILE_CONFIG = """#if defined(__AMX_TILE__) && defined(__GNUC__) && !defined(__clang__)
+#include <immintrin.h>
+#undef _tile_loadconfig
+#define _tile_loadconfig(config) __asm__ volatile("ldtilecfg %0" : : "m"(*(const char(*)[64])(config)))
+#endif
+"""
+"""Read before every C++ file where the processor has AMX. GCC 12.2, Debian 12's, takes 8 of the 64 bytes of a tile
+configuration as read and drops the stores of the others, so that the first product ended with an illegal instruction
+(GCC bug 114098; ggml-org/llama.cpp pull request 26954)."""
 TREE = "vendor/llama.cpp/"
 RECORD = "BUILT.json"
 DISK_BYTES = 1_000_000_000
@@ -106,9 +117,10 @@ def find_built(cache: Path, pins: Iterable[Pin], compiler: Compiler | None) -> d
 
 
 def is_of(record: Mapping[str, Any], pins: Iterable[Pin]) -> bool:
-    """Tell whether a record is of a build by these pins for this processor, whatever compiled it."""
-    source = _digest(*(pin.text for pin in pins))
-    return (record.get("lock"), record.get("processor")) == (source, processor_key())
+    """Tell whether a record is of a build by these pins and today's options for this processor, whatever compiled
+    it."""
+    mine = {"lock": _digest(*(pin.text for pin in pins)), "processor": processor_key(), "options": list_options()}
+    return {name: record.get(name) for name in mine} == mine
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -124,15 +136,25 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 def build_key(pins: Iterable[Pin], compiler: Compiler) -> str:
     """Return the name of a build: the version, and a digest of source, options, compiler and processor."""
     listed = list(pins)
-    digest = _digest(*(pin.text for pin in listed), *OPTIONS, compiler.version, processor_key())
+    digest = _digest(*(pin.text for pin in listed), *list_options(), compiler.version, processor_key())
     return f"{_source(listed).version}-{digest}"
 
 
+def list_options() -> list[str]:
+    """Return everything that a build for this processor is told, cmake's options first."""
+    return [*OPTIONS, *([f"tile_config.h={_digest(TILE_CONFIG)}"] if AMX in processor_flags() else [])]
+
+
 def processor_key() -> str:
-    """Return a digest of the processor's feature flags: a native build runs on no processor that lacks one."""
+    """Return a digest of the feature flags of the processor: a native build runs on no processor that lacks one."""
+    return _digest(*sorted(processor_flags()))
+
+
+def processor_flags() -> frozenset[str]:
+    """Return the feature flags of the processor, by their names in Linux."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     fields = {name.strip(): value for name, _, value in (line.partition(":") for line in lines)}
-    return _digest(*sorted((fields.get("flags") or fields.get("Features") or "").split()))
+    return frozenset((fields.get("flags") or fields.get("Features") or "").split())
 
 
 def read_pins(lock: Path) -> list[Pin]:
@@ -199,7 +221,7 @@ class _Build:
             "lock": _digest(*(pin.text for pin in self._pins)),
             "processor": processor_key(),
             "compiler": self._compiler.version,
-            "options": list(OPTIONS),
+            "options": list_options(),
             "packages": {pin.name: pin.version for pin in self._pins},
         }
 
@@ -245,6 +267,10 @@ class _Build:
             f"-DCMAKE_CXX_COMPILER={self._compiler.path}",
         )
         options = [f"-D{option}" for option in OPTIONS]
+        if AMX in processor_flags():
+            header = self._work / "tile_config.h"
+            header.write_text(TILE_CONFIG)
+            options.append(f'-DCMAKE_CXX_FLAGS=-include "{header}"')
         self._run([str(tools / "cmake"), "-S", str(source), "-B", str(output), *generator, *options], "configuring")
 
         command = [*NICE, str(tools / "ninja"), "-C", str(output), "-j", str(jobs), *PROGRAMS]

@@ -39,7 +39,7 @@ def weight_only(
 
 def int8(activations: Activations) -> Rounding:
     """Make W8A8: INT8 symmetric, weights one scale an output channel, activations one a token or, static, a tensor."""
-    return _eight_bits("int", "channel", activations, "int-quantized")
+    return _channels("int", "channel", activations, "int-quantized")
 
 
 def fp8(activations: Activations) -> Rounding:
@@ -48,7 +48,7 @@ def fp8(activations: Activations) -> Rounding:
     vLLM's FP8 kernels take a static activation scale everywhere only with one scale a matrix
     (vllm/model_executor/kernels/linear/scaled_mm/pytorch.py). The format: Micikevicius et al. 2022 (arXiv 2209.05433).
     """
-    return _eight_bits("float", "tensor" if activations == "static" else "channel", activations, "float-quantized")
+    return _channels("float", "tensor" if activations == "static" else "channel", activations, "float-quantized")
 
 
 def fp8_block() -> Rounding:
@@ -103,14 +103,19 @@ def _preset(name: str, form: str, scale_dtype: torch.dtype) -> Rounding:
     return Rounding(preset_name_to_scheme(name, ["Linear"]), form, scale_dtype)
 
 
-def _eight_bits(kind: str, strategy: str, activations: Activations, form: str) -> Rounding:
+def integers(bits: int) -> Rounding:
+    """Make integers of `bits` for weights, one scale an output channel, and for inputs, one a token: both symmetric."""
+    return _channels("int", "channel", "dynamic", "pack-quantized", bits)
+
+
+def _channels(kind: str, strategy: str, activations: Activations, form: str, bits: int = 8) -> Rounding:
     import torch
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 
-    weights = QuantizationArgs(num_bits=8, type=kind, symmetric=True, strategy=strategy)
+    weights = QuantizationArgs(num_bits=bits, type=kind, symmetric=True, strategy=strategy)
     dynamic = activations == "dynamic"
     inputs = QuantizationArgs(
-        num_bits=8, type=kind, symmetric=True, strategy="token" if dynamic else "tensor", dynamic=dynamic
+        num_bits=bits, type=kind, symmetric=True, strategy="token" if dynamic else "tensor", dynamic=dynamic
     )
     return Rounding(
         QuantizationScheme(targets=["Linear"], weights=weights, input_activations=inputs), form, torch.float32

@@ -204,4 +204,12 @@ def w4a8_fp8(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
     return Pipeline(swept, form.config, form.rounding, scaler=scaler, magnitudes=scaler is not None, multiple=multiple)
 
 
-PIPELINES = {"gptq": gptq, "w4a8_fp8": w4a8_fp8}
+def narrow_integers(request: QuantizeRequest, _dtype: torch.dtype) -> Pipeline:
+    """Make GPTQ's pipeline of integers whose inputs are integers of as few bits."""
+    form = ungrouped(request, schemes.integers(request.bits))
+    act_order, clipped = bool(request.tuning.get("act_order")), bool(request.tuning.get("clip"))
+    swept = GptqRounder(form.rounding, form.write, act_order=act_order, clipped=clipped)
+    return Pipeline(swept, form.config, form.rounding, magnitudes=False)
+
+
+PIPELINES = {"gptq": gptq, "w4a8_fp8": w4a8_fp8, "w4a4": narrow_integers, "w6a6": narrow_integers}

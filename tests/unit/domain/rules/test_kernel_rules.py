@@ -205,7 +205,7 @@ def test_formats_in_blocks_leave_other_sizes_alone_and_refuse_where_nothing_is_l
         ({"method": "nvfp4", "activations": "static"}, "use `activations: dynamic`, or `none`."),
         ({"method": "fp8", "activations": "none"}, "or use int8 for weights alone."),
         ({"method": "nvfp4", "group_size": 32}, "leave out group_size and symmetric."),
-        ({"method": "mxfp4", "bits": 8}, "mxfp4 is 4 bits: leave `bits` out."),
+        ({"method": "mxfp4", "bits": 8}, "mxfp4 takes 4 bits, not 8: leave `bits` out."),
         ({"method": "mxfp4", "activations": "none"}, "mxfp4 takes no `activations`"),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -26,7 +28,8 @@ def complete(folder: Path) -> None:
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
     digest = build._digest(*(pin.text for pin in build.read_pins(LOCK)))
-    record = {"version": "1", "lock": digest, "processor": build.processor_key(), "packages": {}, "compiler": "g++ 12"}
+    record = {"version": "1", "lock": digest, "packages": {}, "compiler": "g++ 12"}
+    record |= {"processor": build.processor_key(), "options": build.list_options()}
     (folder / build.RECORD).write_text(json.dumps(record))
 
 
@@ -45,6 +48,35 @@ def test_the_key_changes_with_source_compiler_and_processor(monkeypatch: pytest.
     assert key != build.build_key([pins[0]._replace(text="cmake==1"), *pins[1:]], COMPILER)
     monkeypatch.setattr(build, "processor_key", lambda: "another")
     assert key != build.build_key(pins, COMPILER)
+
+
+def test_a_processor_with_amx_has_builds_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pins = build.read_pins(LOCK)
+    monkeypatch.setattr(build, "processor_flags", lambda: frozenset({"avx2"}))
+    assert build.list_options() == list(build.OPTIONS)
+    complete(tmp_path / "before")
+    record = build.read_record(tmp_path / "before")
+    assert record is not None and build.is_of(record, pins)
+    # With AMX, what was built by other options is no build of this machine.
+    monkeypatch.setattr(build, "processor_flags", lambda: frozenset({"avx2", build.AMX}))
+    complete(tmp_path / "today")
+    today = build.read_record(tmp_path / "today")
+    assert today is not None and build.is_of(today, pins)
+    assert not build.is_of({**today, "options": list(build.OPTIONS)}, pins)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_whole_tile_configuration_is_stored_before_it_is_loaded(tmp_path: Path) -> None:
+    """GCC 12.2 drops the stores beyond the first 8 bytes without the header."""
+    (tmp_path / "tile_config.h").write_text(build.TILE_CONFIG)
+    (tmp_path / "load.cpp").write_text(
+        "#include <immintrin.h>\n"
+        "struct Config { unsigned char palette, row, zeros[14]; unsigned short widths[8]; char rest[32]; };"
+        "void load() { Config c = {}; c.palette = 1; c.widths[7] = 4660; _tile_loadconfig(&c); }"
+    )
+    command = ["g++", "-O3", "-mamx-tile", "-include", str(tmp_path / "tile_config.h"), "-S", "-o", "-", "load.cpp"]
+    assembly = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "4660" in assembly and "ldtilecfg" in assembly
 
 
 @pytest.mark.parametrize("missing", [build.RECORD, "llama-quantize"])
