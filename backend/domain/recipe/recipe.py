@@ -113,7 +113,6 @@ class Quantize(_Step):
     technique: Literal["quantize"] = "quantize"
     method: KnownMethod
     bits: Literal[2, 3, 4, 8] | None = None
-    """Of a weight. No engine serves 3 in groups: such an artifact is for scoring."""
     group_size: int | None = Field(None, gt=0)
     symmetric: bool | None = None
     act_order: bool | None = None
