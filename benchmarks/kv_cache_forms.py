@@ -110,10 +110,10 @@ def main() -> None:
 
 def key_ranges(model: Any, windows: torch.Tensor) -> dict[str, Range]:
     """Return the range of each channel of the keys before the rotary embedding, by the name of what computes them."""
-    seen: dict[str, list[torch.Tensor]] = {}
+    keys_of: dict[str, list[torch.Tensor]] = {}
     hooks = [
         module.register_forward_hook(
-            lambda _module, _inputs, keys, name=name: seen.setdefault(name, []).append(keys.flatten(0, -2).float())
+            lambda _module, _inputs, keys, name=name: keys_of.setdefault(name, []).append(keys.flatten(0, -2).float())
         )
         for name, module in model.named_modules()
         if name.endswith("k_proj")
@@ -124,7 +124,7 @@ def key_ranges(model: Any, windows: torch.Tensor) -> dict[str, Range]:
     for hook in hooks:
         hook.remove()
     ranges: dict[str, Range] = {}
-    for name, parts in seen.items():
+    for name, parts in keys_of.items():
         keys = torch.cat(parts)
         inner = torch.quantile(keys, torch.tensor([APART / 2, 1 - APART / 2]), dim=0)
         ranges[name] = Range(keys.amin(0), keys.amax(0), inner[0], inner[1])
