@@ -28,6 +28,7 @@ from backend.domain.planner.token_work import TokenWork, find_token_work
 from backend.domain.recipe import quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe, Speculate
 from backend.domain.recipe.serving_engines import ENGINES, EngineName
+from backend.domain.rules import kernel_rules
 from backend.domain.rules.target_facts import TargetFacts
 
 COMPILE_CACHE_BYTES = 200_000_000
@@ -345,6 +346,9 @@ def _speed(
 ) -> roofline.Speed | None:
     """Return the speed, corrected by the calibration; None where it is not known. Adds to `unknown` what is assumed."""
     facts, load, step = context.facts, context.load, recipe.step("speculate")
+    if (unserved := kernel_rules.find_unserved_format(model, recipe, facts)) is not None:
+        unknown.append(f"speed: {unserved}")
+        return None
     # 1. Acceptance: of an evaluation, else of the draft's training, else assumed.
     acceptance = context.trained if context.acceptance is None else context.acceptance
     if isinstance(step, Speculate) and context.acceptance is None:

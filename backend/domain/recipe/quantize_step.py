@@ -25,8 +25,19 @@ from backend.domain.recipe.recipe import Quantize, Recipe
 
 GPU_FORMATS = frozenset({"nvfp4", "mxfp4", "mxfp8", "w4a8_fp8"})
 """Methods whose result vLLM serves on GPUs alone."""
-UNREAD_BITS = 3
-"""Bits of weights in groups that compressed-tensors stores and vLLM does not read."""
+UNREAD_BITS = {
+    3: (
+        "vLLM reads weights of 3 bits from words that they fill, and compressed-tensors packs 10 to a word",
+        "q3_k_m",
+        "vLLM 0.32.0, CompressedTensorsWNA16.pack_factor; compressed-tensors 0.17.0, pack_to_int32",
+    ),
+    2: (
+        "No kernel of vLLM's own takes weights of 2 bits",
+        "q2_k",
+        "vLLM 0.32.0, kernels/linear/mixed_precision; Humming, an optional package, takes them",
+    ),
+}
+"""Bits of weights in groups that are stored and not served: why, the type of GGUF file that is near, the source."""
 
 
 def method_row(step: Quantize) -> Method:
@@ -298,13 +309,11 @@ def _unread_anywhere(step: Quantize) -> tuple[str, str] | None:
     """Return why vLLM serves the result on no hardware, and the source."""
     if method_row(step).scheme is None and bits(step) < ORIGINAL_BITS:
         return f"vLLM has no kernel for what {step.method} stores: the artifact is for scoring", "capability table"
-    if bits(step) == UNREAD_BITS:
-        return (
-            "vLLM reads weights of 3 bits from words that they fill, and compressed-tensors packs 10 to a word: the "
-            "artifact is for scoring, and `method: gguf` with `type: q3_k_m` makes what llama.cpp serves",
-            "vLLM 0.32.0, CompressedTensorsWNA16.pack_factor; compressed-tensors 0.17.0, pack_to_int32",
-        )
-    return None
+    if bits(step) not in UNREAD_BITS:
+        return None
+    why, near, source = UNREAD_BITS[bits(step)]
+    served = f"`method: gguf` with `type: {near}` makes what llama.cpp serves"
+    return f"{why}: the artifact is for scoring, and {served}", source
 
 
 def _unserved_format(step: Quantize) -> tuple[str, str]:

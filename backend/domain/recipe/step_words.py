@@ -116,14 +116,22 @@ def step_title(step: Step) -> str:
     """Return the words on the step's card and button: `Quantize to 4 bits (awq)`."""
     method = _method(step)
     if (step.technique, method) in ACTIONS:
-        return ACTIONS[step.technique, method]
+        return _at_its_width(step, ACTIONS[step.technique, method])
     technique = step.technique.capitalize()
     return f"{technique} ({method})" if method else technique
 
 
 def step_help(step: Step) -> str:
     """Return what the step does, in one line."""
-    return METHOD_HELP.get((step.technique, _method(step) or ""), TECHNIQUE_HELP[step.technique])
+    return _at_its_width(step, METHOD_HELP.get((step.technique, _method(step) or ""), TECHNIQUE_HELP[step.technique]))
+
+
+def _at_its_width(step: Step, words: str) -> str:
+    """Return what is written for a method's usual bits, with the bits of the step."""
+    if not isinstance(step, Quantize) or step.bits is None:
+        return words
+    usual = quantize_step.method_row(step).bits[0]
+    return words.replace(f"{usual} bits", f"{step.bits} bits").replace(f"{usual}-bit", f"{step.bits}-bit")
 
 
 def menu_group(step: Step) -> str:

@@ -13,7 +13,6 @@ from backend.domain.frozen import Frozen
 from backend.domain.kernels.kernel_choice import rounds_inputs
 from backend.domain.kernels.number_formats import ARITHMETIC
 from backend.domain.kernels.table import CPU_MULTIPLE
-from backend.domain.machine import instruction_sets
 from backend.domain.machine.device import Hardware
 from backend.domain.model.facts import ModelCard, ModelFacts
 from backend.domain.needs import job_memory, parallel_layout, recovery_needs, serving_memory, structure
@@ -151,12 +150,9 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
     if facts.place == "managed":
         return []
     # 1. What it does not give on that hardware.
-    step, experts = recipe.step("quantize"), bool(model.experts)
-    amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
-    unserved = quantize_step.unserved_reason(
-        step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx
-    )
-    notes = [f"{unserved[0]}."] if unserved else []
+    step = recipe.step("quantize")
+    unserved = kernel_rules.find_unserved_format(model, recipe, facts)
+    notes = [f"{unserved}."] if unserved else []
     if facts.hardware == "cpu" and quantize_step.caches_fp8(step):
         notes.append(CUT_CACHE)
     vllm_serves = gguf_rules.find_step(recipe) is None

@@ -26,8 +26,8 @@ from backend.domain.planner.target_choice import (
     rank_candidates,
 )
 from backend.domain.recipe.recipe import Recipe
-from backend.domain.rules import check
-from backend.domain.rules.target_facts import TargetFacts
+from backend.domain.rules import check, kernel_rules
+from backend.domain.rules.target_facts import Reason, TargetFacts
 from backend.service.machines import targets
 from backend.service.models import models
 from backend.service.workspace import Workspace
@@ -103,6 +103,11 @@ def _make_candidate(
     verdict = check.check_recipe(model, recipe, facts, suggest=False)
     if verdict.plan is None:
         return TargetCandidate(target=where.name, verdict=verdict, estimate=None)
+    unserved = kernel_rules.find_unserved_format(model, recipe, facts)
+    if unserved is not None:
+        reason = Reason(rule="served", message=f"{unserved}.", source="capability table")
+        refused = verdict.model_copy(update={"plan": None, "reasons": (reason,)})
+        return TargetCandidate(target=where.name, verdict=refused, estimate=None)
     about, shared = make_context(where, facts, load), [(verdict.plan.tensor_parallel, verdict.plan.replicas)]
     # With a goal, try every layout that fits, unless the recipe chooses one.
     if goal and recipe.serving.tensor_parallel == 1:
@@ -131,8 +136,9 @@ def fitting_instances(workspace: Workspace, model: ModelFacts, recipe: Recipe, m
     """The cheapest instances on which our engines serve that recipe, those without a price last."""
     draft, fitting = models.find_draft(workspace, model, recipe), []
     for where in targets.hardwares(workspace).targets():
-        plan = check.check_recipe(model, recipe, targets.rule_facts(where, model, draft), suggest=False).plan
-        if plan is not None:
+        facts = targets.rule_facts(where, model, draft)
+        plan = check.check_recipe(model, recipe, facts, suggest=False).plan
+        if plan is not None and kernel_rules.find_unserved_format(model, recipe, facts) is None:
             fitting.append(
                 FittingInstance(
                     target=where.name,

@@ -203,6 +203,20 @@ def test_the_job_goes_where_it_costs_least_of_those_with_the_memory_for_it(opene
     assert choose_job_target([]) is None and auto_target.choose_target(opened, known(LLAMA), Recipe()).job is None
 
 
+def test_nothing_is_priced_where_nothing_serves_the_result(opened: Workspace) -> None:
+    scored = recipe_files.read_file(Path("w4a4-rotated"))
+    result = auto_target.choose_target(opened, known(LLAMA), scored)
+    assert result.winner is None and any("for scoring" in loser.why for loser in result.losers)
+    assert auto_target.rank_instances(opened, known(LLAMA), scored, ExpectedLoad(), TargetGoal()) == []
+    assert auto_target.fitting_instances(opened, known(LLAMA), scored) == []
+    # Here it can be made, and the estimate names no speed.
+    for name in ("w4a4-rotated", "gptq-3bit"):
+        case = cases.resolve(opened, starter(opened), recipe_files.read_file(Path(name)))
+        estimate = estimates.estimate_one(opened, case)
+        assert case.works and estimate.tpot_ms is None and estimate.price_per_million_output is None
+        assert any(reason.startswith("speed: ") and "for scoring" in reason for reason in estimate.unknown)
+
+
 def test_a_choice_is_made_once_for_the_same_question_and_anew_for_other_prices(opened: Workspace) -> None:
     first = auto_target.choose_target(opened, known(LLAMA), AWQ)
     assert auto_target.choose_target(opened, known(LLAMA), AWQ.model_copy(update={"name": "another"})) is first
