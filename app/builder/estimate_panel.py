@@ -40,7 +40,7 @@ def show(opened: Workspace, estimate: Estimate) -> None:
     if estimate.ttft_ms is not None:
         for sentence in load_words.limit_sentences(estimate, address.current()):
             st.caption(message(sentence))
-    elif target_kind(estimate.target) == "local":
+    elif target_kind(estimate.target) == "local" and estimate.unserved is None:
         _measure_button(opened)
     _calibration(estimate)
     if estimate.max_context is not None and load.input_tokens + load.output_tokens > estimate.max_context:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pydantic import Field
+
 from backend.domain.evaluation.prices import price_per_million
 from backend.domain.frozen import Frozen
 from backend.domain.model.facts import NO_TOKENS, ModelCard, ModelFacts
@@ -106,6 +108,8 @@ class Estimate(Frozen):
     carried_requests_per_s: float | None = None
     """The rate that one instance carries at the worst end; None without a rate or where the speed is unknown."""
     unknown: tuple[str, ...]
+    unserved: str | None = Field(None, exclude_if=lambda value: value is None)
+    """Why nothing serves the result there."""
     formulas: dict[str, str]
     calibration: Calibration | None
     mapped: str | None = None
@@ -207,7 +211,9 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
     needs = estimate_needs(original_model, whole, facts.draft)
     serving = _serving_memory(model, recipe, context, degree, replicas, compiled=compiled)
     # 3. Time.
-    speed = _speed(model, recipe, context, serving.memory, replicas, unknown)
+    unserved = kernel_rules.find_unserved_format(model, recipe, facts)
+    unknown += [f"speed: {unserved}"] if unserved else []
+    speed = None if unserved else _speed(model, recipe, context, serving.memory, replicas, unknown)
     job_seconds = _job_seconds(original_model, whole, context, needs, unknown)
     ttft = scale(speed.ttft, 1000) if speed else None
     tpot = scale(speed.tpot, 1000) if speed else None
@@ -229,7 +235,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
         target=context.target,
         engine=recipe.serving.engine_name,
         weight_format=serving_memory.weight_format(model, recipe),
-        basis=_basis(recipe, context),
+        basis="Nothing serves the result there." if unserved else _basis(recipe, context),
         ready_seconds=ready,
         weights_bytes=needs.weights_bytes,
         weights_bytes_original=original,
@@ -265,6 +271,7 @@ def estimate(model: ModelFacts, recipe: Recipe, context: EstimateContext, degree
         instances=in_flight.instances if in_flight else 1,
         carried_requests_per_s=in_flight.carried_tokens_per_s / load.output_tokens if in_flight else None,
         unknown=tuple(unknown),
+        unserved=unserved,
         calibration=context.calibration,
         formulas=formulas,
         mapped=mapped,
@@ -346,9 +353,6 @@ def _speed(
 ) -> roofline.Speed | None:
     """Return the speed, corrected by the calibration; None where it is not known. Adds to `unknown` what is assumed."""
     facts, load, step = context.facts, context.load, recipe.step("speculate")
-    if (unserved := kernel_rules.find_unserved_format(model, recipe, facts)) is not None:
-        unknown.append(f"speed: {unserved}")
-        return None
     # 1. Acceptance: of an evaluation, else of the draft's training, else assumed.
     acceptance = context.trained if context.acceptance is None else context.acceptance
     if isinstance(step, Speculate) and context.acceptance is None:
