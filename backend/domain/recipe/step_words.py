@@ -261,8 +261,8 @@ def _quantized_name(step: Quantize) -> str:
         return name
     if step.target_bits:
         return f"{name} {step.target_bits:g}-bit"
-    in_groups = quantize_step.method_row(step).group_size is not None
-    return f"{name} {quantize_step.bits(step)}-bit" if in_groups else name
+    says_no_bits = step.method == GGUF or quantize_step.method_row(step).group_size is not None
+    return f"{name} {quantize_step.bits(step)}-bit" if says_no_bits else name
 
 
 def recipe_name(recipe: Recipe) -> str:
