@@ -231,8 +231,8 @@ def report(document: dict[str, Any]) -> str:
             "",
             f"{document['at'][:10]}, {document['hardware']}. {document['note']}".strip(),
             f"`python -m benchmarks.kv_cache_forms`; every position of held-out {TEXT}; `token` is what engines have,",
-            "`channel` is KVQuant's with uniform levels, which no engine here serves. Numbers kept apart are not counted "
-            "in bits.",
+            "`channel` is KVQuant's with uniform levels, which no engine here serves. Numbers kept apart are not "
+            "counted in bits.",
             "",
             "```",
             table(header, cells),
