@@ -94,11 +94,16 @@ def owner_suffix(opened: Workspace, owner: str) -> str:
 
 
 def show_banner(opened: Workspace) -> None:
-    """Show what a demonstration is, or that no supervisor runs queued jobs."""
+    """Show what a demonstration is, or that no supervisor runs queued jobs.
+
+    In a container that is always drawn: Streamlit tells the containers of a page apart by their number, so a banner
+    that came or went would build all below it anew, and a field there would forget what was typed and not yet left.
+    """
+    place = st.container()
     if opened.demonstration is not None:
-        st.caption(f":material/co_present: {plain(opened.demonstration.label)}", help=demonstration.READ_ONLY)
+        place.caption(f":material/co_present: {plain(opened.demonstration.label)}", help=demonstration.READ_ONLY)
     elif not supervisors.is_alive(opened):
-        st.warning(
+        place.warning(
             "No supervisor is running, so queued jobs wait. `whetstone up` starts one with the studio; "
             "`make run` does both from a checkout.",
             icon=":material/pause_circle:",

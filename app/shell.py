@@ -135,9 +135,11 @@ def errors_in_session(key: str) -> Iterator[None]:
 
 
 def show_session_error(key: str) -> None:
-    """Show the message that `errors_in_session` stored under `key`, once."""
+    """Show the message that `errors_in_session` stored under `key`, once, in a container that is always drawn, so that
+    fields below keep what is being typed when it goes."""
+    place = st.container()
     if refused := st.session_state.pop(key, None):
-        st.error(message(refused), icon=":material/error:")
+        place.error(message(refused), icon=":material/error:")
 
 
 def refuse_page(reason: str, page: str, label: str, *, title: str | None = None, **params: str) -> None:

@@ -20,6 +20,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 POLL_S = 0.05
 KILLED_S = 10.0
 """Seconds that a process may take to end after SIGKILL."""
+STARTING_S, STARTING_POLL_S = 1.0, 0.001
+"""Longest wait for the environment of a program that is being started, and between two readings of it."""
 
 
 class SignalEvent(threading.Event):
@@ -137,10 +139,25 @@ def list_marks(name: str, prefix: str) -> list[tuple[psutil.Process, str]]:
     entry, marks = f"\0{name}={prefix}".encode(), list[tuple[psutil.Process, str]]()
     for pid in psutil.pids():
         with suppress(*PROCESS_ENDED, OSError):
-            _, separator, rest = (b"\0" + Path(f"/proc/{pid}/environ").read_bytes()).partition(entry)
+            _, separator, rest = (b"\0" + _read_environment(pid)).partition(entry)
             if separator and pid != os.getpid():
                 marks.append((psutil.Process(pid), prefix + os.fsdecode(rest.partition(b"\0")[0])))
     return marks
+
+
+def _read_environment(pid: int) -> bytes:
+    """Return the environment of a process as the kernel has it, or wait for it where its program is being started.
+
+    Between fork and the first instruction of the program, exec(2) has a moment in which the process has neither
+    arguments nor an environment. Its parent may be running again by then. Raises OSError.
+    """
+    process, deadline = Path(f"/proc/{pid}"), time.monotonic() + STARTING_S
+    while True:
+        environment = (process / "environ").read_bytes()
+        if environment or (process / "cmdline").read_bytes() or time.monotonic() > deadline:
+            return environment or (process / "environ").read_bytes()
+        (process / "exe").readlink()  # raises for a thread of the kernel and for a process that has ended
+        time.sleep(STARTING_POLL_S)
 
 
 def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:

@@ -34,9 +34,10 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     if st.button("Import a model", type="primary", icon=":material/download_done:", shortcut="Alt+I"):
         navigation.go("import")
 
+notice = st.container()  # always drawn, so that the filters below keep what is being typed
 stale = catalog.refresh(opened)
 if stale:
-    st.warning(message(stale), icon=":material/sync_problem:")
+    notice.warning(message(stale), icon=":material/sync_problem:")
 chosen = catalog_filters.choose(opened)
 with st.spinner("Checking the models"):
     total = catalog.count(opened, chosen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -40,6 +41,23 @@ def test_a_pid_means_the_same_process_only_with_its_start_time() -> None:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert processes.find_running(child.pid, started) is None  # a zombie
     assert processes.find_running(child.pid, started) is None
+
+
+def test_a_process_has_its_environment_as_soon_as_its_parent_knows_it() -> None:
+    """3 of 100 had none yet when their parent read it: a job just started was not found by its mark."""
+    for number in range(200):
+        with subprocess.Popen(["sleep", "600"], env={"MARK": f"m-{number}"}) as child:
+            try:
+                assert processes._read_environment(child.pid) == f"MARK=m-{number}\0".encode()
+            finally:
+                child.kill()
+
+
+def test_a_process_without_an_environment_is_no_wait() -> None:
+    with subprocess.Popen(["sleep", "600"], env={}) as child:
+        began = time.monotonic()
+        assert processes.find_marked("MARK", "") == [] and time.monotonic() - began < processes.STARTING_S
+        child.kill()
 
 
 def test_who_ignores_sigterm_is_killed_after_the_grace() -> None:

@@ -3,6 +3,7 @@ process."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import resource
@@ -263,6 +264,15 @@ def raise_refusal() -> list[Any]:
 
 def secrets() -> dict[str, str]:
     return dict(os.environ)
+
+
+def test_the_imports_of_the_child_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take seconds on a slow machine, where a good file was called damaged."""
+    (tmp_path / "slow_import.py").write_text(
+        "import time\nwhile time.process_time() < 3: pass\ndef answer():\n    return 7\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert sandbox.run(importlib.import_module("slow_import").answer, about="x.json", cpu_s=1) == 7
 
 
 @pytest.mark.parametrize("function", [grow, spin, end])

@@ -69,6 +69,16 @@ def test_no_banner_while_a_supervisor_lives(studio_home: Workspace) -> None:
     assert not studio.open_page("home").warning
 
 
+@pytest.mark.parametrize("page", ["evaluate", "build", "catalog", "train", "jobs"])
+def test_fields_stay_where_they_are_when_the_banner_goes(studio_home: Workspace, page: str) -> None:
+    """Streamlit tells containers apart by their number: one more above, and a field forgot what was being typed."""
+    at = studio.open_page(page)
+    places = list(at.main.children)
+    studio.supervisor(studio_home)
+    at.run()
+    assert not [each for each in at.warning if "No supervisor" in each.value] and list(at.main.children) == places
+
+
 def test_home_shows_running_jobs_and_the_latest_verdicts(studio_home: Workspace) -> None:
     running(studio_home)
     studio.evaluation(studio_home, simulated.evaluation())
