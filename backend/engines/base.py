@@ -35,7 +35,7 @@ class QuantizeRequest(Frozen):
     """Must not exist yet, or be empty."""
     method: QuantizeMethod | None = None
     """`rtn`, rounding to nearest, is awq without scales: what awq has to beat."""
-    bits: int = Field(16, ge=2, le=16)
+    bits: int = Field(16, ge=1, le=16)
     group_size: int | None = Field(None, gt=0)
     """Weights that share a scale; None where an output channel or the matrix does."""
     symmetric: bool = True

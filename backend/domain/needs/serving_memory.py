@@ -130,7 +130,7 @@ def _own_format(step: Quantize) -> StoredFormat | None:
     active = row.activations and quantize_step.option_value(step, "activations") != "none"
     width = row.scale_bytes or (4 if active else 2)
     return StoredFormat(
-        quantize_step.bits(step),
+        quantize_step.stored_bits(step),
         group or row.fixed_group,
         not quantize_step.symmetric(step),
         width,

@@ -7,6 +7,7 @@ Data, readable without torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from backend.domain.kernels.conditions import FP8_BLOCK, Scheme
@@ -49,6 +50,10 @@ class Method(NamedTuple):
     """Bytes of a stored scale; None: 4 with quantized activations, else 2."""
     multiple: int = CPU_MULTIPLE
     """All sizes of linears that are quantized are multiples of this; others stay 16-bit."""
+    stored_bits: Mapping[int, int] = {}
+    """Bits of a weight in the file by those that it is worth, where they are more."""
+    zero_points: bool | None = None
+    """Whether groups have zero points, where the method leaves no choice."""
     searches: int = 0
     """Times that all rows of a matrix meet its Gram matrix, the report left out; a job's duration depends on it."""
 
@@ -227,6 +232,48 @@ QUANTIZE: dict[str, Method] = {
         alternatives=("nvfp4", "awq", "gptq", "w8a8"),
         searches=6,
     ),
+    "slim_llm": Method(
+        "INT2 mixed (SliM-LLM)",
+        "Quantize to 2 bits on average (slim_llm)",
+        "2 bits a weight on average: groups of columns get a bit more or fewer by how much they matter. To compare "
+        "with, as no engine serves it.",
+        (2, 3),
+        GROUP_SIZES[0],
+        {"act_order": True, "clip": True},
+        "Huang et al. 2024, arXiv 2405.14917",
+        "INT{bits} on average (SliM-LLM)",
+        alternatives=("gptq", "awq"),
+        stored_bits={2: 3, 3: 4},
+        zero_points=True,
+        searches=20,
+    ),
+    "bitnet": Method(
+        "Ternary weights (BitNet b1.58)",
+        "Quantize to three values (bitnet)",
+        "Each weight becomes -1, 0 or 1 times the mean of its group; made to be trained. No engine serves it.",
+        (2,),
+        GROUP_SIZES[0],
+        {},
+        "Ma et al. 2024, arXiv 2402.17764, section 2",
+        "ternary weights (BitNet b1.58)",
+        calibrated=False,
+        alternatives=("gptq", "awq"),
+        zero_points=False,
+    ),
+    "billm": Method(
+        "1 bit (BiLLM)",
+        "Quantize to about 1 bit (billm)",
+        "A sign a weight, and two for columns that matter. To compare with: no format holds it, so it is stored in 16 "
+        "bits.",
+        (1,),
+        None,
+        {},
+        "Huang et al. 2024, arXiv 2402.04291",
+        "1 bit (BiLLM)",
+        alternatives=("gptq", "awq"),
+        stored_bits={1: 16},
+        searches=20,
+    ),
     "nvfp4": Method(
         "NVFP4",
         "Quantize to NVFP4 (nvfp4)",
@@ -321,6 +368,8 @@ HIDDEN_FAMILIES = frozenset({"llama", "mistral", "qwen3"})
 
 GROUP_SIZE = {name: method.group_size for name, method in QUANTIZE.items() if method.group_size}
 """Default group size of the methods that quantize in groups."""
+MIXABLE = tuple(name for name in GROUP_SIZE if QUANTIZE[name].zero_points is None)
+"""Methods in groups beside which other precisions may stand in one model (`MIXED`)."""
 
 TUNED = (
     "act_order",
@@ -337,7 +386,7 @@ TUNED = (
 """Fields of a quantize step that only some methods take."""
 
 MIXED = ("target_bits", "eight_bits")
-"""Fields of a quantize step that only methods which quantize in groups take: groups may get higher precisions."""
+"""Fields of a quantize step that only `MIXABLE` methods take: groups may get higher precisions."""
 
 SIXTEEN_BIT = "16-bit"
 OutsideExperts = Literal["16-bit", "w8a8", "int8", "fp8", "fp8_block"]

@@ -13,6 +13,7 @@ from backend.domain.recipe import precision
 from backend.domain.recipe.methods import (
     GGUF,
     GROUP_SIZE,
+    MIXABLE,
     MIXED,
     ORIGINAL_BITS,
     QUANTIZE,
@@ -52,6 +53,11 @@ def bits(step: Quantize) -> int:
     return step.bits or method_row(step).bits[0]
 
 
+def stored_bits(step: Quantize) -> int:
+    """Return the bits that a weight takes in the file: of some methods more than `bits`."""
+    return method_row(step).stored_bits.get(bits(step), bits(step))
+
+
 def group_size(step: Quantize) -> int | None:
     """Return how many weights share a scale; None where an output channel or the matrix has one scale."""
     usual = method_row(step).group_size
@@ -61,8 +67,11 @@ def group_size(step: Quantize) -> int | None:
 def symmetric(step: Quantize) -> bool:
     """Return whether no zero points are stored.
 
-    They are stored only with 4 bits in groups: vLLM's GPU kernels take none with 8 (marlin_utils.py).
+    They are stored only with 4 bits or fewer in groups: vLLM's GPU kernels take none with 8 (marlin_utils.py).
     """
+    fixed = method_row(step).zero_points
+    if fixed is not None:
+        return not fixed
     if method_row(step).group_size is None or bits(step) == 8:
         return True
     return bool(step.symmetric)
@@ -148,17 +157,7 @@ def option_problems(step: Quantize) -> list[str]:
         return _gguf_problems(step)
     in_groups = method.group_size is not None
     # 1. Bits, groups and zero points.
-    if step.bits is not None and step.bits not in method.bits:
-        takes = " or ".join(map(str, sorted(method.bits)))
-        problems.append(f"{step.method} takes {takes} bits, not {step.bits}: leave `bits` out.")
-    if not in_groups and (step.group_size or step.symmetric is False):
-        problems.append(
-            f"{step.method} has symmetric scales of its own, not in groups: leave out group_size and symmetric."
-        )
-    if in_groups and bits(step) == 8 and step.symmetric is False:
-        problems.append(
-            "8-bit weights are stored without zero points, which vLLM's GPU kernels do not take: leave `symmetric` out."
-        )
+    problems += _width_problems(step)
     # 2. Options that only other methods take.
     foreign = next((name for name in TUNED if getattr(step, name) is not None and name not in method.defaults), None)
     if foreign is not None:
@@ -167,8 +166,8 @@ def option_problems(step: Quantize) -> list[str]:
     problems += _activation_problems(step)
     # 3. Several precisions in one model.
     mixed = next((name for name in MIXED if getattr(step, name) is not None), None)
-    if mixed is not None and not in_groups:
-        takers = ", ".join(GROUP_SIZE)
+    if mixed is not None and step.method not in MIXABLE:
+        takers = ", ".join(MIXABLE)
         problems.append(
             f"{step.method} makes all linears alike and takes no `{mixed}`, which is for {takers}: use one of them."
         )
@@ -180,6 +179,27 @@ def option_problems(step: Quantize) -> list[str]:
     # 4. The key-value cache.
     if step.method == "kv_cache" and step.kv_cache:
         problems.append("kv_cache is the method already: leave the option of that name out.")
+    return problems
+
+
+def _width_problems(step: Quantize) -> list[str]:
+    """Return what is wrong with bits, groups and zero points."""
+    method, problems = method_row(step), []
+    in_groups = method.group_size is not None
+    if step.bits is not None and step.bits not in method.bits:
+        takes = " or ".join(map(str, sorted(method.bits)))
+        problems.append(f"{step.method} takes {takes} bits, not {step.bits}: leave `bits` out.")
+    if not in_groups and (step.group_size or step.symmetric is False):
+        problems.append(
+            f"{step.method} has symmetric scales of its own, not in groups: leave out group_size and symmetric."
+        )
+    if method.zero_points is not None and step.symmetric is not None:
+        always = "always" if method.zero_points else "never"
+        problems.append(f"{step.method} {always} has zero points: leave `symmetric` out.")
+    if in_groups and bits(step) == 8 and step.symmetric is False:
+        problems.append(
+            "8-bit weights are stored without zero points, which vLLM's GPU kernels do not take: leave `symmetric` out."
+        )
     return problems
 
 

@@ -73,6 +73,9 @@ METHOD_HELP: dict[tuple[str, str], str] = {
 SHORT_NAMES = {
     "smoothquant": "SmoothQuant",
     "autoround": "AutoRound",
+    "slim_llm": "SliM-LLM",
+    "bitnet": "BitNet",
+    "billm": "BiLLM",
     "kv_cache": "FP8 cache",
     "sparsegpt": "SparseGPT",
     "gguf": "GGUF",

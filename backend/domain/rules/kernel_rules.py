@@ -290,6 +290,8 @@ def is_processor_only(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> 
     step = recipe.step("quantize")
     if facts.hardware != "cpu" or not isinstance(step, Quantize) or quantize_step.group_size(step) is None:
         return False
+    if quantize_step.method_row(step).scheme is None:
+        return False
     layout, gpu = stored_layout(step), Chip("cuda", (8, 0))
     choices = [choose_kernel(layout, layer, gpu) for layer in served_layers(model, step, 1)]
     return any(choice.unmet is not None and choice.unmet.condition == "group-size" for choice in choices)

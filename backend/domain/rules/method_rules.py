@@ -154,6 +154,9 @@ def check_mixed_precision(model: ModelFacts, recipe: Recipe, facts: TargetFacts)
     elif not isinstance(step, Quantize) or step.method == "kv_cache":
         message = f"`{name}` raises the precision of quantized weights, and the recipe quantizes none: leave it out."
         yield Reason(rule="mixed-precision", message=message, source=MIXED)
+    elif step.method in methods.GROUP_SIZE and step.method not in methods.MIXABLE:
+        message = f"{step.method} makes all linears alike: leave `{name}` out, or use gptq."
+        yield Reason(rule="mixed-precision", message=message, source=MIXED)
     elif step.engine != "native":
         message = f"Only the native engine gives groups of linears their own precision: leave `{name}` or `engine` out."
         yield Reason(rule="mixed-precision", message=message, source=MIXED)

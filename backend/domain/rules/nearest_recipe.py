@@ -245,7 +245,7 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Qua
         changes["kv_cache"] = None
     if step.format == "autoawq" and (not in_groups or quantize_step.bits(step) != 4 or step.kv_cache):
         changes["format"] = "compressed-tensors"
-    if not in_groups or facts.place == "managed":
+    if step.method not in methods.MIXABLE or facts.place == "managed":
         changes |= dict.fromkeys(methods.MIXED)
     if not in_groups:
         return step.model_copy(update=changes | {"bits": None, "group_size": None, "symmetric": None})
@@ -253,7 +253,7 @@ def _mend_quantize(model: ModelFacts, step: Quantize, facts: TargetFacts) -> Qua
     changes["group_size"] = _dividing_group(model, step)
     if step.bits not in quantize_step.method_row(step).bits:
         changes["bits"] = None
-    if step.bits == 8:
+    if step.bits == 8 or quantize_step.method_row(step).zero_points is not None:
         changes["symmetric"] = None
     mended = step.model_copy(update=changes)
     # 3. Several precisions: a served 8-bit form, and an average that can be reached.

@@ -81,7 +81,7 @@ class QuantizedWeights:
 
         module = self.model.get_submodule(matrix.path)
         stored = module.weight.detach().clone()
-        parametrization = integers(matrix, grid, self.learn)
+        parametrization = integers(matrix, grid, self.learn, stored)
         parametrize.register_parametrization(module, "weight", parametrization)
         units = module.parametrizations.weight.original
         if original is not None:
@@ -135,23 +135,39 @@ def find_rounding(source: CompressedTensorsSource, module: str) -> Rounding | No
     return Rounding(scheme, str(scheme.format or source.quantization.format), dtype)
 
 
-def integers(matrix: Matrix, grid: Grid, learn: Learned) -> Any:
+def used_range(weight: torch.Tensor, grid: Grid) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the least and the largest integer of each group of columns of `weight` [out, in] on `grid`, each [groups,
+    1].
+
+    Ternary weights use three of four, and a group of fewer bits some of those that its file has room for: what is
+    learned is of the same bits.
+    """
+    units = weight.reshape(len(weight), grid.scale.shape[1], -1) / grid.scale[..., None]
+    codes = (units + grid.zero_point[..., None]).round()
+    return codes.amin((0, 2))[:, None], codes.amax((0, 2))[:, None]
+
+
+def integers(matrix: Matrix, grid: Grid, learn: Learned, weight: torch.Tensor) -> Any:
     """Make the parametrization of a matrix on `grid`: from weights in units of their scale to weights.
 
-    They are [out, in], or turned round where the module holds them so.
+    They are [out, in], or turned round where the module holds them so, as `weight` is on the grid.
     """
     import torch
     from torch import nn
 
-    half = 2 ** (matrix.rounding.scheme.weights.num_bits - 1)
     dtype = matrix.rounding.scale_dtype
+    least, most = used_range(weight.T if matrix.transposed else weight, grid)
 
     class Integers(nn.Module):
         scale: torch.Tensor
         zero_point: torch.Tensor
+        least: torch.Tensor
+        most: torch.Tensor
 
         def __init__(self) -> None:
             super().__init__()
+            self.register_buffer("least", least)
+            self.register_buffer("most", most)
             self.register_buffer("scale", grid.scale)
             self.register_buffer("zero_point", grid.zero_point)
             self.factor = nn.Parameter(torch.ones_like(grid.scale))
@@ -169,7 +185,7 @@ def integers(matrix: Matrix, grid: Grid, learn: Learned) -> Any:
             grouped = rows.reshape(len(rows), self.scale.shape[1], -1)
             if learn == "weights":
                 zero_point = self.zero_point.float()[..., None]
-                low, high = -half - zero_point, half - 1 - zero_point
+                low, high = self.least - zero_point, self.most - zero_point
                 inside = torch.minimum(torch.maximum(grouped, low), high)
                 grouped = inside + (inside.round() - inside).detach()
             weight = (grouped * self.learned_scale()[..., None]).view(rows.shape)
