@@ -53,7 +53,7 @@ class Method(NamedTuple):
     stored_bits: Mapping[int, int] = {}
     """Bits of a weight in the file by those that it is worth, where they are more."""
     zero_points: bool | None = None
-    """Whether groups have zero points, where the method leaves no choice."""
+    """True if groups always have zero points, False if never; None where the step chooses."""
     searches: int = 0
     """Times that all rows of a matrix meet its Gram matrix, the report left out; a job's duration depends on it."""
 

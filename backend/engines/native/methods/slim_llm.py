@@ -106,7 +106,7 @@ class _Round:
 
 
 class Widths(NamedTuple):
-    """How a group is rounded at one bit fewer than the average, at the average, and at one bit more."""
+    """The rounding of a group at one bit fewer than the average, at the average, and at one bit more."""
 
     narrow: Rounding
     average: Rounding
