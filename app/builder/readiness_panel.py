@@ -251,6 +251,8 @@ def submit_button(opened: Workspace, readiness: Readiness, terms: JobTerms) -> N
     fingerprint = f"{submission.mark} {terms.mark}" if submission else ""
     job_id = idempotency.submitted_job(PURPOSE, fingerprint) if fingerprint else None
     if job_id:
+        if st.session_state.get("build_optimize"):  # a second click that came while the first one left the page
+            navigation.go("job", id=job_id)
         navigation.link("job", "Open the job", ":material/monitoring:", id=job_id)
         st.button("Run it again", key="build_again", on_click=idempotency.renew, args=(PURPOSE,))
         return

@@ -87,13 +87,7 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
             TRI,
         ),
         Option("act_order", "Activation order", "Rounds the columns with the largest inputs first.", "choice", TRI),
-        Option(
-            "awq_scales",
-            "AWQ scales first",
-            "Searches AWQ's scales before anything is rounded; takes longer.",
-            "choice",
-            TRI,
-        ),
+        Option("awq_scales", "AWQ scales first", "Searches AWQ's scales before rounding; takes longer.", "choice", TRI),
         Option(
             "clip", "Search ranges", "Cuts the range of each group where that lowers the output error.", "choice", TRI
         ),
@@ -269,10 +263,10 @@ STEP_OPTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "importance",
             "Ranked by",
-            "similarity: what a layer changes, in one pass. loss: what the model loses without it, which takes a pass "
-            "for every layer and is more accurate.",
+            "similarity: what a layer changes, in one pass. loss: what the model loses without it, a pass for every "
+            "layer. gradients: neurons and heads by how an error of theirs changes the answer. Empty: by one pass.",
             "choice",
-            (None, "similarity", "loss"),
+            (None, *methods.IMPORTANCES["depth"], *methods.IMPORTANCES["width"]),
         ),
         Option(
             "cut_time",
@@ -345,6 +339,8 @@ def _for_method(option: Option, step: Step) -> Option:
     """Return the option with the choices that the step's method has."""
     if option.name == "bits" and isinstance(step, Quantize):
         return option._replace(choices=(None, *sorted(quantize_step.method_row(step).bits)))
+    if option.name == "importance":
+        return option._replace(choices=(None, *methods.IMPORTANCES.get(getattr(step, "method", ""), ())))
     if option.name != "activations":
         return option
     other = "static" if getattr(step, "method", None) == "nvfp4" else "none"
@@ -356,7 +352,7 @@ def _hidden_prune_options(step: Prune) -> set[str]:
     if not step.structured:
         return {*methods.STRUCTURE_OPTIONS, *({"sparsity"} if step.pattern != "unstructured" else ())}
     hidden = {"sparsity", "pattern", "engine"}
-    hidden |= {"importance"} if step.method != "depth" else set()
+    hidden |= {"importance"} if step.method not in methods.IMPORTANCES else set()
     hidden |= {"parts"} if step.method != "width" else set()
     return hidden | ({"cut_time", recovering.SWITCH} if step.method == "experts" else set())
 
@@ -427,7 +423,7 @@ def _options_for_pruning(method: Any, options: dict[str, Any]) -> dict[str, Any]
     """Return the options that another method of pruning takes too."""
     structured = method in methods.STRUCTURED
     dropped = {"sparsity", "pattern", "engine"} if structured else set(methods.STRUCTURE_OPTIONS)
-    dropped |= {"importance"} if method != "depth" else set()
+    dropped |= {"importance"}
     dropped |= {"parts"} if method != "width" else set()
     dropped |= {"cut_time", recovering.SWITCH} if method == "experts" else set()
     return {key: value for key, value in options.items() if key not in dropped}

@@ -80,9 +80,11 @@ class Visit:
         self.page.reload()
         self.drawn()
 
-    def drawn(self) -> None:
-        """The script has run, no placeholder is left and every chart has its marks."""
-        expect(self.page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+    def drawn(self, timeout_ms: float | None = None) -> None:
+        """The script has run, within `timeout_ms` or the usual time; no placeholder is left and every chart has its
+        marks."""
+        app = self.page.get_by_test_id("stApp")
+        expect(app).to_have_attribute("data-test-script-state", "notRunning", timeout=timeout_ms)
         expect(self.main.get_by_role("heading", level=1)).to_be_visible()
         expect(self.page.get_by_test_id("stSkeleton")).to_have_count(0)
         charts = self.main.get_by_test_id("stPlotlyChart")

@@ -91,8 +91,11 @@ def parse_prompt_logprobs(choice: Mapping[str, Any]) -> list[TokenLogprobs]:
 def parse_token_probabilities(reply: Mapping[str, Any]) -> TokenLogprobs:
     """Parse the most probable first tokens of a completion by llama.cpp's own route (`n_probs`).
 
+    Empty where the reply lists none, as of a token that is a part of a character: the server reports it with the next.
     Raises ValueError where it has another form.
     """
+    if not reply.get("completion_probabilities"):
+        return {}
     try:
         first = reply["completion_probabilities"][0]
         return {str(entry["id"]): float(entry["logprob"]) for entry in first["top_logprobs"]}

@@ -50,6 +50,12 @@ def weighing_operations(model: ModelFacts, recipe: Recipe) -> tuple[float, float
     return tokens * sizes(model).active_linears, tokens * model.vocabulary * model.hidden_size
 
 
+def ranking_operations(model: ModelFacts, tokens: int) -> tuple[float, float]:
+    """Return what `weighing_operations` does, for parts of a structured pruning that are ranked by gradients."""
+    count = 2.0 * WEIGHING_PASSES * tokens
+    return count * sizes(model).active_linears, count * model.vocabulary * model.hidden_size
+
+
 def values(model: ModelFacts, recipe: Recipe) -> float:
     """Return the values that are read or written one by one."""
     return LEARNING_VALUES * sizes(model).linears * count_steps(recipe)

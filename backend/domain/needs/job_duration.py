@@ -135,6 +135,9 @@ def _structure_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, 
         width = model.intermediate_size
         half = 2 * half + recovery_needs.SAMPLES * recovery_needs.LENGTH * model.layers * width**2
         full = SOLVED_CUBES * model.layers * float(width) ** 3
+    if step.importance == "gradients":
+        layers, head = gradient_passes.ranking_operations(model, recovery_needs.SAMPLES * recovery_needs.LENGTH)
+        half, full = half + layers, full + head
     return half / rates.half[end] / rates.cards + full / rates.full[end] + recovery
 
 

@@ -354,8 +354,11 @@ USUAL_CUT = 0.25
 """The share that is removed where a step says no target."""
 Parts = Literal["mlp", "mlp+heads", "mlp+heads+hidden"]
 """Parts that become narrower: neurons of the MLP, attention heads by whole groups, channels of the hidden state."""
-Importance = Literal["similarity", "loss"]
-"""Rankings of layers: by how little their output differs from their input, or by the loss without each."""
+Importance = Literal["similarity", "loss", "gradients"]
+"""Rankings of parts. Layers go by how little their output differs from their input, or by the loss without each;
+neurons, heads and channels by activations alone, or by activations weighed by the gradients of the loss."""
+IMPORTANCES: dict[str, tuple[Importance, ...]] = {"depth": ("similarity", "loss"), "width": ("gradients",)}
+"""Rankings that a method takes; `width` without one goes by activations."""
 WIDTH_FAMILIES = frozenset(
     {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2"}
 )

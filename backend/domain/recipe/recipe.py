@@ -1,9 +1,8 @@
 """A recipe: an ordered stack of technique steps plus serving settings.
 
-Frozen, hashed by content, unknown fields refused.
-
-A step is written as a mapping with one key, its technique: `quantize: {method: w8a8}`. Knows nothing of models, of
-hardware (`domain/rules` does) and of YAML (`service/plans/recipe_files` does).
+Frozen, hashed by content, unknown fields refused. A step is written as a mapping with one key, its technique:
+`quantize: {method: w8a8}`. Knows nothing of models, of hardware (`domain/rules` does) and of YAML
+(`service/plans/recipe_files` does).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from backend.domain.model.gguf.file_types import GgufTypeName
 from backend.domain.recipe import recovery, speculation
 from backend.domain.recipe.methods import (
     GGUF,
+    IMPORTANCES,
     STRUCTURE_OPTIONS,
     STRUCTURED,
     TARGETS,
@@ -75,7 +75,7 @@ class Prune(_Step):
     max_bytes: int | None = Field(None, gt=0)
     """depth, width, experts: the most bytes of the weights as the whole recipe stores them."""
     importance: Importance | None = None
-    """depth: empty is `similarity`, which takes one pass."""
+    """depth: empty is `similarity`, which takes one pass; width: empty is by activations alone."""
     parts: Parts | None = None
     """width: empty is `mlp`."""
 
@@ -86,16 +86,16 @@ class Prune(_Step):
 
     @model_validator(mode="after")
     def _check_structure(self) -> Prune:
-        # 1. Zeros have a share and a pattern, and a structure has a target.
         foreign = ("sparsity", "pattern") if self.structured else STRUCTURE_OPTIONS
         stated = [name for name in foreign if getattr(self, name) != type(self).model_fields[name].default]
         if stated:
             takers = ", ".join(STRUCTURED) if not self.structured else "magnitude, wanda, sparsegpt"
             raise ValueError(f"prune: `{stated[0]}` goes with {takers}, not with `method: {self.method}`")
-        for name, method in (("importance", "depth"), ("parts", "width")):
-            if getattr(self, name) is not None and self.method != method:
-                raise ValueError(f"prune: `{name}` goes with {method}, not with `method: {self.method}`")
-        # 2. One target at most.
+        rankers = [name for name, rankings in IMPORTANCES.items() if self.importance in rankings]
+        for name, owners in (("importance", rankers), ("parts", ["width"])):
+            if (value := getattr(self, name)) is not None and self.method not in owners:
+                raise ValueError(f"prune: `{name}: {value}` goes with {owners[0]}, not with `method: {self.method}`")
+        # One target at most.
         targets = [name for name in TARGETS if getattr(self, name) is not None]
         if len(targets) > 1:
             raise ValueError(f"prune: `{targets[0]}` and `{targets[1]}` are two targets: keep one of them")

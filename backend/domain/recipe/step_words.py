@@ -101,6 +101,8 @@ MENU_HEADINGS: dict[int | str, str] = {
     "speculate": "Speculation: several tokens per step",
     "compile": "Starting sooner",
 }
+RANKED = {"loss": ", ranked by the loss without each", "gradients": ", ranked by gradients of the loss"}
+"""Words for how the parts of a structured pruning are ranked, where that is not the usual way."""
 _NUMBER = re.compile(r" \d+$")
 
 
@@ -223,8 +225,7 @@ def _structure_title(step: Prune) -> str:
     """Return `Fewer layers, 25 % of the layers' time less`."""
     words = cut_words(step)
     title = f"{STRUCTURED[step.method]}, {words if step.max_bytes else words + ' less'}"
-    if step.importance == "loss":
-        title += ", ranked by the loss without each"
+    title += RANKED.get(step.importance or "", "")
     return f"{title}, {recovery.title(step.recover)}" if step.recover else title
 
 

@@ -263,7 +263,9 @@ def _with_structure(step: PlannedStep, model: ModelFacts, recipe: Recipe) -> Pla
 def _structure_defaults(step: Prune) -> dict[str, Any]:
     if step.method == "depth":
         return {"importance": step.importance or "similarity"}
-    return {"parts": step.parts or "mlp"} if step.method == "width" else {}
+    if step.method != "width":
+        return {}
+    return {"parts": step.parts or "mlp"} | ({"importance": step.importance} if step.importance else {})
 
 
 def _with_defaults(step: Step, served_by: str) -> PlannedStep:

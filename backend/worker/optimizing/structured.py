@@ -99,7 +99,7 @@ def _facts(result: CutResult, request: CutRequest, seconds: float) -> dict[str, 
         "bytes": result.bytes_after,
         "seconds": seconds,
     }
-    if request.method == "depth":
+    if request.method == "depth" or request.importance == "gradients":
         record["importance"] = request.importance
     return {
         "structure": record,

@@ -95,3 +95,19 @@ def test_average_bits_stay_with_methods_that_take_them_and_go_with_others() -> N
     changed = recipe_options.with_setting(recipe, 0, "method", "w8a8")
     assert changed.steps[0].model_dump()["quantize"] == {"method": "w8a8"}
     assert "target_bits" not in {option.name for option in recipe_options.shown_options(changed.steps[0])}
+
+
+def test_a_step_offers_the_bits_that_its_method_makes_and_no_other_option(studio_home: Workspace) -> None:
+    at = studio.open_page("build", model="starter", recipe="name: r\nsteps:\n- quantize: {method: gptq}\n")
+    bits = next(box for box in at.selectbox if box.label == "Bits")
+    assert set("2348") <= set(bits.options)
+    bits.select(3).run()
+    studio.check(at)
+    assert "Quantize to 3 bits (gptq)" in studio.says(at) and "the artifact is for scoring" in studio.says(at)
+    # SliM-LLM has widths of its own, zero points always, and the same for all linears.
+    next(box for box in at.selectbox if box.label == "Method").select("slim_llm").run()
+    studio.check(at)
+    labels = {field.label for field in (*at.selectbox, *at.number_input)}
+    assert not labels & {"Symmetric", "Average bits", "File format"} and "Group size" in labels
+    assert "4" not in next(box for box in at.selectbox if box.label == "Bits").options
+    assert "vLLM has no kernel for what slim_llm stores" in studio.says(at)

@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from backend.domain.jobs.jobs import JobState
+from backend.domain.recipe import step_words
 from backend.domain.recipe.recipe import Prune, read
 from backend.service import Workspace
 from backend.service.plans import recipe_files
@@ -45,7 +46,13 @@ def test_build_makes_a_structured_pruning_by_clicks(studio_home: Workspace) -> N
     studio.check(at)
     labels = {field.label for field in (*at.selectbox, *at.number_input)}
     assert {"What becomes narrower", "Share of the layers' time", "Most bytes"} <= labels
-    assert not labels & {"Sparsity", "Pattern", "Ranked by"}
+    assert not labels & {"Sparsity", "Pattern"}
+    ranked = next(box for box in at.selectbox if box.label == "Ranked by")
+    assert "similarity" not in ranked.options and "loss" not in ranked.options
+    ranked.select("gradients").run()
+    studio.check(at)
+    assert pruning_of(at).importance == "gradients"
+    assert step_words.plan_title(pruning_of(at)).endswith("ranked by gradients of the loss")
     assert "From 1,536 neurons to 1,024 neurons" in studio.says(at)
     # 2. One target takes the place of another.
     for label, value in (("Share of the layers' time", 0.5), ("Share of the parameters", 0.3)):

@@ -133,7 +133,8 @@ def test_probabilities_of_the_next_token() -> None:
     entry = {"id": 5, "logprob": -0.5, "top_logprobs": [{"id": 5, "logprob": -0.5}, {"id": 7, "logprob": -1.5}]}
     assert parse_token_probabilities({"completion_probabilities": [entry]}) == {"5": -0.5, "7": -1.5}
     with pytest.raises(ValueError, match="another form"):
-        parse_token_probabilities({"content": ""})
+        parse_token_probabilities({"completion_probabilities": [{"id": 5}]})
+    assert parse_token_probabilities({"content": "\ufffd"}) == {}  # half a character: reported with the next token
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,12 @@ def signs(weight: torch.Tensor, rounding: Rounding) -> Snapped:
     return Snapped(values, Grid(scale, torch.zeros_like(scale, dtype=torch.int8)))
 
 
+def rounded_plainly(weight: torch.Tensor, rounding: Rounding) -> Snapped:
+    """Round `weight` [out, in] to nearest over its full ranges."""
+    grid = parameters(weight, rounding)
+    return Snapped(snapped(weight, grid, rounding), grid)
+
+
 def group_salience(weight: torch.Tensor, stats: Stats, group: int) -> torch.Tensor:
     """Return the mean of w^2 / U_jj^2 over the rows and columns of each group [groups]."""
     import torch
@@ -64,13 +70,13 @@ def allocate(weight: torch.Tensor, stats: Stats, plain: Mapping[int, Snapped], s
         bits = [average] * groups
         for low, high in zip(order[:count], reversed(order[groups - count :]), strict=True):
             bits[low], bits[high] = narrow, wide
-        values = _joined(plain, bits, size)
+        values = joined(plain, bits, size)
         if (lost := stats.squared(weight - values)) < error:
             best, error = bits, lost
     return best
 
 
-def _joined(plain: Mapping[int, Snapped], bits: Sequence[int], size: int) -> torch.Tensor:
+def joined(plain: Mapping[int, Snapped], bits: Sequence[int], size: int) -> torch.Tensor:
     """Return the values [out, in] with each group at its width."""
     import torch
 
@@ -136,7 +142,7 @@ class MixedWidths(Nearest):
             torch.stack([plain[width].grid.zero_point[:, number] for number, width in enumerate(bits)], 1),
         )
         # 2. GPTQ's sweep on those grids; a row keeps plain rounding where that loses less.
-        result = self._swept(stacked, stats, grid, bits, linears, _joined(plain, bits, size))
+        result = self._swept(stacked, stats, grid, bits, linears, joined(plain, bits, size))
         # 3. What is written of each linear.
         parts = parted(result, [len(weight) for weight in weights])
         stored = [self._stored(linear, part, {}) for linear, part in zip(linears, parts, strict=True)]
@@ -148,8 +154,7 @@ class MixedWidths(Nearest):
             return signs(stacked, rounding)
         if self.clipped:
             return clip_search.search_ranges(stacked, stats, rounding, None, every=self.every)
-        grid = parameters(stacked, rounding)
-        return Snapped(snapped(stacked, grid, rounding), grid)
+        return rounded_plainly(stacked, rounding)
 
     def _swept(
         self,

@@ -23,7 +23,7 @@ class CutRequest(Frozen):
     method: Literal["depth", "width", "experts"]
     structure: Structure
     importance: Importance = "similarity"
-    """depth: how layers are ranked."""
+    """depth: the ranking of layers; width: `gradients`, or by activations alone."""
     calibration_texts: list[str]
     samples: int = Field(SAMPLES, ge=1)
     """Sequences; fewer are used where the text holds fewer."""

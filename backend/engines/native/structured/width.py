@@ -3,17 +3,22 @@
 Width pruning as Minitron does it (Muralidharan et al. 2024, arXiv 2407.14679, section 2.2): importance from the
 activations of a small calibration text alone, one width for all layers. Neurons and heads are ranked by what the
 output loses without them, and the matrix that reads them is fitted to make up for them (`fitting`), layer after
-layer, each reading what the narrower layers before it compute. Channels of the hidden state are ranked by the mean
-|x| that the norms give, over all layers; each norm is then scaled, since it divides by fewer channels.
+layer, each reading what the narrower layers before it compute. With `gradients` tokens count there by the squared
+gradient of the loss at that output, so that it estimates the loss itself (LLM-Pruner, Ma et al. 2023, arXiv 2305.11627,
+takes weight x gradient; here it is the Fisher information of `loss_weights`). Channels of the hidden state are ranked
+by the mean |x| that the norms give, over all layers; each norm is then scaled, since it divides by fewer channels.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import WorkError
 from backend.engines.native.files import checkpoint
 from backend.engines.native.input_statistics import Collected, Tally
+from backend.engines.native.layer_work import Unit
+from backend.engines.native.loss_weights import LossWeights, Weights
 from backend.engines.native.structured import fitting
 from backend.engines.native.structured.fitting import Fitted
 from backend.engines.native.structured.request import CutResult
@@ -53,6 +58,7 @@ class WidthCut(CutRun):
         count, hidden = self.outline.count, self.hidden_states()
         self.size = getattr(self.text, "head_dim", None) or self.before.hidden // self.before.heads
         self.channels = Channels(torch.zeros(self.before.hidden, dtype=torch.float64), [])
+        self.weights = self._weigh(hidden) if self.request.importance == "gradients" else None
         self.progress.phase("structure", "Narrowing layer after layer", total=count, unit="layers", weight=3.0)
         self.write_outside()
         reports: list[dict[str, Any]] = []
@@ -73,7 +79,9 @@ class WidthCut(CutRun):
         after, groups = self.request.structure, self.before.heads // self.before.kv_heads
         stats = {
             path: tally.stats(self.outline.stored_name(number, path))
-            for path, tally in self.passes.run_layer(number, hidden, self._taps, False, self._tick(number, 0.0)).items()
+            for path, tally in self.passes.run_layer(
+                number, hidden, partial(self._taps, number), False, self._tick(number, 0.0)
+            ).items()
         }
         if self._cuts_hidden:
             self.channels.energy.append(_energy(hidden.entering))
@@ -112,14 +120,22 @@ class WidthCut(CutRun):
     def _cuts_hidden(self) -> bool:
         return self.request.structure.hidden < self.before.hidden
 
-    def _taps(self, device: str) -> dict[str, Tally]:
+    def _weigh(self, hidden: HiddenStates) -> list[Weights]:
+        """Return how much each token counts, by what heads and neurons are read by, of every layer."""
+        self.progress.phase("weigh", "Weighing the tokens of the calibration text by the loss", total=100, unit="%")
+        unit = Unit(((OUTPUT,), (DOWN,)), None, None, (), OUTPUT)
+        measured = LossWeights(self.passes, [unit], self.request.seed, self.request.spill_bytes)
+        return measured.measure(hidden, self.work, lambda share: self.progress.advance(round(100 * share, 1)))
+
+    def _taps(self, number: int, device: str) -> dict[str, Tally]:
         """Make a tally of each matrix that is fitted, and of what the norms give where channels are ranked."""
         layer, after, taps = self.outline.layers[0], self.request.structure, {}
         total = self.tokens.numel()
         for path, cut in ((OUTPUT, after.kv_heads < self.before.kv_heads), (DOWN, True)):
             if cut:
                 features = layer.get_submodule(path).in_features
-                taps[path] = Tally(features, total, Collected(gram=True, magnitudes=False), device)
+                weights = self.weights[number][path] if self.weights else None
+                taps[path] = Tally(features, total, Collected(gram=True, magnitudes=False), device, weights)
         if self._cuts_hidden:
             magnitudes = Collected(gram=False, magnitudes=True)
             taps |= {path: Tally(self.before.hidden, total, magnitudes, device) for path in NORMS}

@@ -163,8 +163,8 @@ def test_parts_that_a_model_has_not_are_refused(
     [
         ({"method": "depth", "sparsity": 0.3}, "`sparsity` goes with magnitude, wanda, sparsegpt"),
         ({"method": "wanda", "cut_time": 0.3}, "`cut_time` goes with depth, width, experts"),
-        ({"method": "depth", "parts": "mlp"}, "`parts` goes with width"),
-        ({"method": "width", "importance": "loss"}, "`importance` goes with depth"),
+        ({"method": "depth", "parts": "mlp"}, "`parts: mlp` goes with width"),
+        ({"method": "width", "importance": "loss"}, "`importance: loss` goes with depth, not with `method: width`"),
         ({"method": "depth", "cut_time": 0.3, "max_bytes": 5}, "are two targets: keep one"),
         ({"method": "depth", "cut_time": 1.0}, "cut_time"),
         ({"method": "depth", "max_bytes": 0}, "max_bytes"),

@@ -51,7 +51,7 @@ def test_a_small_model_learns_what_its_target_says(target: Target, start: Any) -
         draft.loss(batch, LOSSES["kl"]).backward()  # type: ignore[no-untyped-call]
         steps.step()
     after = float(draft.accepted(batch, 3)[batch.predicting][:, 0].mean())
-    assert after > before + 0.1
+    assert 1 - after < 0.7 * (1 - before)
 
 
 def test_a_whole_copy_of_the_target_is_accepted_everywhere(target: Target) -> None:

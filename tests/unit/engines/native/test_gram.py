@@ -62,7 +62,7 @@ def test_it_stays_positive_semidefinite_where_channels_depend_on_each_other() ->
     rows = torch.randn(TOKENS, 16) @ torch.randn(16, 256) * torch.rand(256).mul(6).exp()
     result, true = gram_matrices(rows)
     power = float(true.diagonal().mean())
-    assert float(torch.linalg.eigvalsh(result)[0]) > -1e-4 * DAMPING * power
+    assert float(torch.linalg.eigvalsh(result)[0]) > -1e-3 * DAMPING * power
     product = rows.bfloat16().T @ rows.bfloat16()
     assert float(torch.linalg.eigvalsh(product.double())[0]) < -0.1 * DAMPING * power
 

@@ -211,6 +211,18 @@ def test_fitted_matrices_lose_less_than_those_left_as_they_are(tmp_path: Path) -
     assert fitted < families.divergence(before, families.logits(tmp_path / "out", text))
 
 
+def test_neurons_count_by_what_an_error_of_theirs_changes(tmp_path: Path) -> None:
+    """Tokens weigh by the squared gradient, so neurons may go in another order; the result is a model all the same."""
+    model = tiny_llama(tmp_path / "model", layers=3, intermediate=128)
+    alike = cut_to(model, tmp_path / "alike", "width", {"intermediate": 96})
+    weighed = cut_to(model, tmp_path / "weighed", "width", {"intermediate": 96}, importance="gradients")
+    assert [row["removed"] for row in weighed.layers] == [row["removed"] for row in alike.layers] == [32, 32, 32]
+    first, second = (tmp_path / name / "model.safetensors" for name in ("alike", "weighed"))
+    assert first.read_bytes() != second.read_bytes() and first.stat().st_size == second.stat().st_size
+    logits = families.logits(tmp_path / "weighed", tokens())
+    assert bool(logits.isfinite().all()) and not list((tmp_path).glob("*/loss_weights*"))
+
+
 def test_channels_that_hold_nothing_go_and_the_norms_make_up_for_it(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model")
 
