@@ -49,7 +49,7 @@ if draft.recipe is not None:
     with notices:
         if not refused:  # a change that was just refused is not part of the recipe that was checked
             readiness_panel.show_summary(opened, model, state)
-terms = job_terms.choose(target)
+terms = job_terms.choose(target, readiness.find_unserved(state) if target_kind(target) == "local" else None)
 case = readiness.find_case(state)
 left, right = st.columns([3, 2], gap="large")
 right = right.container(key="build_side")

@@ -45,19 +45,25 @@ class Submission(NamedTuple):
     spec: OptimizeSpec | None = None
 
 
-def choose(target: str) -> JobTerms:
-    """Draw the terms in one line, the rare ones behind a button. Jobs of AWS use nothing of this machine."""
+def choose(target: str, unserved: str | None) -> JobTerms:
+    """Draw the terms in one line, the rare ones behind a button. Jobs of AWS use nothing of this machine.
+
+    `unserved`: why this machine does not serve the result, if that is known.
+    """
     # 1. The widgets.
     aws = sagemaker_jobs.is_sagemaker(target)
+    then_help = "A second job, which starts when this one has succeeded and is cancelled if it fails."
+    if aws:
+        then_help = "The result of SageMaker is in S3: it can be measured once it is fetched."
+    elif unserved:
+        then_help = f"There is nothing to measure: {message(unserved)}. Its quality is scored by the job itself."
     with st.container(horizontal=True, vertical_alignment="center", key="build_life"):
         then = st.checkbox(
             "Evaluate when done",
             key="build_then",
             bind="query-params",
-            disabled=aws,
-            help="The result of SageMaker is in S3: it can be measured once it is fetched."
-            if aws
-            else "A second job, which starts when this one has succeeded and is cancelled if it fails.",
+            disabled=aws or unserved is not None,
+            help=then_help,
         )
         with st.popover("Priority and limits", icon=":material/tune:", key="build_limits"):
             priority = st.segmented_control(
@@ -83,18 +89,19 @@ def choose(target: str) -> JobTerms:
                 disabled=aws,
                 help="Jobs that fit run at the same time; a measurement runs alone on the machine.",
             )
+    then = then and not aws and unserved is None
     # 2. Parse the time limit.
     try:
         run_s = terms.parse_seconds(limit, "run_timeout_s") if limit and limit.strip() else None
     except WhetstoneError as error:
         st.error(message(error), icon=":material/error:")
-        return JobTerms(then=then and not aws, obstacle=error_sentence(error))
+        return JobTerms(then=then, obstacle=error_sentence(error))
     chosen_terms = Terms(
         priority=Priority(priority or Priority.NORMAL),
         run_timeout_s=run_s,
         cores=int(cores) if cores and not aws else None,
     )
-    return JobTerms(chosen_terms, then and not aws)
+    return JobTerms(chosen_terms, then)
 
 
 def local_submission(opened: Workspace, prepared: PreparedOptimize) -> Submission:

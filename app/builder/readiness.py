@@ -108,6 +108,12 @@ def find_case(readiness: Readiness) -> Case | None:
     return forecast.case if forecast else None
 
 
+def find_unserved(readiness: Readiness) -> str | None:
+    """Return why nothing at the target serves the result; None where something does, or where it is unknown."""
+    forecast = find_forecast(readiness)
+    return forecast.estimate.unserved if forecast and forecast.estimate else None
+
+
 def find_preview(readiness: Readiness) -> Preview | None:
     """Return what AWS would be asked or the compiler would do; None for a plain job of this machine."""
     return readiness.preview if isinstance(readiness, Blocked | Ready) else None

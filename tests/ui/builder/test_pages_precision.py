@@ -111,3 +111,5 @@ def test_a_step_offers_the_bits_that_its_method_makes_and_no_other_option(studio
     assert not labels & {"Symmetric", "Average bits", "File format"} and "Group size" in labels
     assert "4" not in next(box for box in at.selectbox if box.label == "Bits").options
     assert "vLLM has no kernel for what slim_llm stores" in studio.says(at)
+    then = next(box for box in at.checkbox if box.label == "Evaluate when done")
+    assert then.disabled and "There is nothing to measure: vLLM has no kernel" in then.help
