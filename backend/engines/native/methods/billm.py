@@ -13,13 +13,15 @@ is one more bit, and the sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from backend.domain.recipe.methods import QUANTIZE
 from backend.engines.base import QuantizeRequest
-from backend.engines.native.files import schemes
 from backend.engines.native.group import Linear, Stored
 from backend.engines.native.methods.brain_surgeon import factor_of, sweep
-from backend.engines.native.methods.pipelines import Pipeline, scales_cache
+from backend.engines.native.methods.nearest import sixteen_bit
+from backend.engines.native.methods.pipelines import Pipeline
 
 if TYPE_CHECKING:
     import torch
@@ -113,12 +115,9 @@ class Binarizer:
 
 
 def billm(request: QuantizeRequest, dtype: torch.dtype) -> Pipeline:
-    cached = scales_cache(request)
-
-    def config(ignored: list[str], others: Sequence[schemes.Other]) -> dict[str, Any] | None:
-        return schemes.quantization_config(None, ignored, kv_cache=cached, others=others) if cached or others else None
-
-    return Pipeline(Binarizer(dtype), config, magnitudes=False)
+    """Make the pipeline of weights stored in 16 bits, with this rounding."""
+    multiple = QUANTIZE["billm"].multiple
+    return replace(sixteen_bit(request, dtype), rounder=Binarizer(dtype), magnitudes=False, multiple=multiple)
 
 
 PIPELINES = {"billm": billm}
