@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+from app import url_parameters
 from app.load_bar import address
 
 STUDIO = "Whetstone"
@@ -115,9 +116,9 @@ def distinct_values(values: Iterable[str]) -> list[str]:
 def set_parameter(name: str, values: Sequence[str]) -> None:
     """Write values into the address as one parameter; without values it is removed."""
     if values:
-        st.query_params[name] = join_values(*values)
+        url_parameters.query()[name] = join_values(*values)
     else:
-        st.query_params.pop(name, None)
+        url_parameters.query().pop(name, None)
 
 
 def multiselect(
@@ -143,7 +144,7 @@ def multiselect(
         if typed:  # the field then shows the label in place of the typed text
             st.session_state[key] = list(dict.fromkeys(values))
         set_parameter(name, list(dict.fromkeys(values)))
-        st.query_params.pop(forgets, None)
+        url_parameters.query().pop(forgets, None)
 
     if st.session_state.get(key) != chosen:  # the address was changed by a link or by Back
         st.session_state[key] = chosen
@@ -188,7 +189,7 @@ def _link_within_page(label: str, icon: str | None, params: dict[str, str]) -> N
     bring back what was shown before.
     """
     if st.button(label, icon=icon, type="tertiary", key=page_key(f"here-{label}-{join_values(*params.values())}")):
-        st.query_params.from_dict(_with_load(params))
+        url_parameters.query().from_dict(_with_load(params))
         st.rerun()
 
 
@@ -198,6 +199,6 @@ def go(name: str, **params: str) -> None:
         st.toast(f"This installation has no page pages/{name}.py.", icon=":material/error:")
         return
     if st.session_state.get(HERE) == name:
-        st.query_params.from_dict(_with_load(params))
+        url_parameters.query().from_dict(_with_load(params))
         st.rerun()
     st.switch_page(str(page_file(name)), query_params=_with_load(params) or None)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, url_parameters
 from app.field_labels import error_sentence
 from app.formatting import message
 from app.load_bar import address
@@ -76,7 +76,9 @@ a size in pixels."""
 def run_page(draw_beside: Callable[[Workspace], None]) -> None:
     """Run the page of the URL inside the shell. `draw_beside` is drawn with every page."""
     page = navigation.draw_menu()
-    address.follow(st.session_state[navigation.HERE])
+    here = st.session_state[navigation.HERE]
+    url_parameters.query(here)
+    address.follow(here)
     # together: Streamlit puts HTML of styles alone where toasts are, and the next toast of a live part would replace it
     st.html(READABLE + REACHED, unsafe_allow_javascript=True)
     opened = workspace()
@@ -88,6 +90,7 @@ def run_page(draw_beside: Callable[[Workspace], None]) -> None:
             draw_beside(opened)
             page.run()
     finally:  # a page may end by opening another, or by st.stop
+        url_parameters.note_written(here)
         freeze_imports()
 
 

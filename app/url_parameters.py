@@ -1,10 +1,16 @@
-"""Values in page addresses: a recipe's YAML, packed if it is long, and the pair of the playground."""
+"""The parameters of the page's address, and values in them: a recipe's YAML, packed if it is long, and the pair of the
+playground."""
 
 from __future__ import annotations
 
 import base64
+import time
 import zlib
 from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from backend.domain.errors import InvalidRecipe
 from backend.service.plans.recipe_files import MAX_BYTES
@@ -15,8 +21,71 @@ MARK = "z:"
 """Prefix of a packed recipe. No YAML of a recipe begins so: it would be a mapping without its first key."""
 
 
+Address = dict[str, list[str]]
+"""Every parameter of an address with its values."""
+WRITTEN, READ_IN = "address_written", "address_read_in"
+"""Session keys: the `Written` of the last run, and the mark of the run that has compared the browser's address with it.
+"""
+BARE_LATE_S = 5.0
+"""Seconds after the end of a run within which an address without parameters is late. Later it is the menu's link."""
+
+
+class Written(NamedTuple):
+    """The address that the last run of a page left, and when (monotonic clock, seconds).
+
+    `replaced`: the addresses before it that the browser may still have, since it has not sent the last one back.
+    """
+
+    page: str
+    address: Address
+    replaced: tuple[Address, ...]
+    at: float
+
+
 SIDES = ("original", "optimized")
 NOTHING = "nothing"
+
+
+def query(page: str | None = None) -> Any:
+    """Return `st.query_params`, corrected once a run if the browser's address is late.
+
+    A field sends its value when it is left, which the next click does. That click may leave the browser before the
+    address that the studio wrote for the field's value has reached it, and would then bring back the address, and with
+    it the value, from before. An address that this page itself replaced is late, unless a person went back through the
+    history. `page`: the page that is opened, if another may have been open before.
+    """
+    context = get_script_run_ctx()
+    written: Written | None = st.session_state.get(WRITTEN)
+    # The mark of a run is an object that Streamlit makes anew for each.
+    mark = context.cursors if context else None
+    if mark is None or st.session_state.get(READ_IN) is mark:
+        return st.query_params
+    st.session_state[READ_IN] = mark
+    if written is None or page not in {None, written.page}:
+        st.session_state.pop(WRITTEN, None)
+        return st.query_params
+    address = _current_address()
+    late = address in written.replaced and (bool(address) or time.monotonic() - written.at < BARE_LATE_S)
+    if late and not context.is_history_navigation:
+        st.query_params.from_dict(written.address)
+    else:
+        st.session_state[WRITTEN] = written._replace(address=address, replaced=())
+    return st.query_params
+
+
+def note_written(page: str) -> None:
+    """Store the address as a run of this page leaves it; called at the end of every run."""
+    address = _current_address()
+    before: Written | None = st.session_state.get(WRITTEN)
+    replaced: tuple[Address, ...] = ()
+    if before is not None and before.page == page:
+        earlier = before.replaced if before.address == address else (*before.replaced, before.address)
+        replaced = tuple(each for each in earlier if each != address)
+    st.session_state[WRITTEN] = Written(page, address, replaced, time.monotonic())
+
+
+def _current_address() -> Address:
+    return {name: st.query_params.get_all(name) for name in st.query_params}
 
 
 def playground_parameters(sources: Sequence[str]) -> dict[str, str]:

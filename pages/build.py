@@ -74,4 +74,3 @@ with right:
     readiness_panel.show_notes(case)
 with action:
     readiness_panel.submit_button(opened, state, terms)
-recipe_form.finish_run()

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import charts, navigation
+from app import charts, navigation, url_parameters
 from app.formatting import message, plain
 from app.load_bar import address
 from app.models import catalog_filters, catalog_table
@@ -53,7 +53,7 @@ with st.container(horizontal=True, vertical_alignment="center"):
     number, first = navigation.paginate(total, catalog.PER_PAGE)
     lines = catalog.page(opened, chosen, number)
     st.caption(f"{first + 1} to {first + len(lines)} of {total}. Click a model to open it.")
-everything = st.session_state.get("catalog_columns", st.query_params.get("catalog_columns") == "true")
+everything = st.session_state.get("catalog_columns", url_parameters.query().get("catalog_columns") == "true")
 place = None if chosen.target == "local" else chosen.target
 models = [(line.entry.source, line.entry.model) for line in lines]
 load, discount = address.current(), opened.settings.discount

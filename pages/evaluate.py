@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import navigation, quality_confirmation, shell
+from app import navigation, quality_confirmation, shell, url_parameters
 from app.evaluate import form, live_progress, task_fields
 from app.evaluate import workload_choice as workload_form
 from app.formatting import plain, shorten
@@ -13,7 +13,7 @@ from backend.service.evaluations import evaluations
 from backend.service.models import variants
 
 opened = workspace()
-evaluation_id, job_id = st.query_params.get("id"), st.query_params.get("job")
+evaluation_id, job_id = url_parameters.query().get("id"), url_parameters.query().get("job")
 
 if evaluation_id:
     try:
@@ -43,7 +43,7 @@ elif not form.is_requested() and past_evaluations.has_any(opened):
     past_evaluations.show_past(opened)
 else:
     if not form.is_requested() and (suggested := form.suggest_variants(opened)):
-        st.query_params.update(new="true", variants=suggested)
+        url_parameters.query().update(new="true", variants=suggested)
     outlook = st.container()
     sources = form.choose_variants(opened)
     workload = workload_form.choose(opened, sources[0] if sources else None)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import navigation, shell
+from app import navigation, shell, url_parameters
 from app.formatting import local_time, plain, shorten
 from app.jobs import end_tiles, kind_views, queue_and_attempts, recovery_panel
 from app.jobs import job_page as job_view
@@ -15,7 +15,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.service.jobs import jobs, view_cache
 
 opened = workspace()
-job_id = st.query_params.get("id", "")
+job_id = url_parameters.query().get("id", "")
 if not job_id:
     st.title("Job")
     st.info("Choose a job in the list to see it here.", icon=":material/info:")

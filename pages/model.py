@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import navigation, shell
+from app import navigation, shell, url_parameters
 from app.formatting import message, plain
 from app.models import catalog_table, import_remote, model_page, summary_tiles
 from app.models.model_rows import fact_rows, quantized_sentence
@@ -13,7 +13,7 @@ from backend.domain.model.facts import ModelCard, PublishedModel
 from backend.service.models import catalog
 
 opened = workspace()
-model_id = st.query_params.get("id", "")
+model_id = url_parameters.query().get("id", "")
 if not model_id:
     st.title("Model")
     st.info("Choose a model in the catalog to see its card here.", icon=":material/info:")

@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from app import shell
+from app import shell, url_parameters
 from app.formatting import plain, shorten
 from app.session import workspace
 from app.tuning import form, past_searches, search_page
 from backend.domain.errors import NotFound
 
 opened = workspace()
-search_id = st.query_params.get("id")
+search_id = url_parameters.query().get("id")
 if search_id:
     try:
         search_page.show(opened, search_id)

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import streamlit as st
 from pytest import MonkeyPatch
 from sqlmodel import Session
 from streamlit.components.v2.component_manager import BidiComponentManager
-from streamlit.testing.v1 import AppTest
+from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
+from streamlit.testing.v1 import AppTest, local_script_runner
 from streamlit.testing.v1.element_tree import Multiselect, Selectbox
 
 from backend import processes
@@ -76,6 +77,15 @@ def open_page(name: str, **query: str | Sequence[str]) -> AppTest:
     for key, value in query.items():
         at.query_params[key] = value if isinstance(value, str) else list(value)
     at.run()
+    check(at)
+    return at
+
+
+def step_back(at: AppTest) -> AppTest:
+    """Run the page with the address that `at` has, as the browser's Back and Forward do, which say what they are."""
+    with MonkeyPatch.context() as patch:
+        patch.setattr(local_script_runner, "RerunData", partial(RerunData, is_history_navigation=True))
+        at.run()
     check(at)
     return at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import model_field, shell
+from app import model_field, shell, url_parameters
 from app.formatting import count, size
 from backend.domain.figures import code
 from backend.domain.model.facts import ModelFacts, PublishedModel
@@ -24,7 +24,7 @@ def choose(opened: Workspace) -> ModelFacts | None:
         source: f"{label} (on this machine)" if label in published else label
         for source, label in model_names.list_present(opened).items()
     }
-    current = st.query_params.get("model") or st.session_state.get(MODEL)
+    current = url_parameters.query().get("model") or st.session_state.get(MODEL)
     current = current or model_names.choose_first(opened, list(labels))
     choices = list(dict.fromkeys([*labels, *published]))
     choices = choices if current in choices else [current, *choices]
@@ -44,8 +44,8 @@ def choose(opened: Workspace) -> ModelFacts | None:
         ),
     )
     chosen = chosen or current
-    if st.query_params.get("model") != chosen:
-        st.query_params["model"] = chosen
+    if url_parameters.query().get("model") != chosen:
+        url_parameters.query()["model"] = chosen
     # 3. Read the facts.
     model_facts: ModelFacts | None = None
     with shell.errors_inline():

@@ -5,7 +5,6 @@ So it survives a refresh, a visit to another page and a shared link, and every c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,11 +34,6 @@ from backend.service.plans.cases import Addition, Case
 
 EMPTY = f"name: {step_words.UNNAMED}\nsteps: []\n"
 TEXT, UNDO, REVISION, ERROR = "build_text", "build_undo", "build_revision", "build_error"
-LEFT = "build_left"
-"""The address that the browser still has until a run that wrote another one has ended, and when that began (monotonic).
-"""
-LATE_S = 5.0
-"""Seconds after which a click that still brings an old address is taken as a request for it."""
 USED_NAMES = "build_taken"
 """Recipe name -> hashes of the recipes of that name that made artifacts here."""
 MENU = "build_add"
@@ -61,11 +55,9 @@ class Draft(NamedTuple):
 def current_draft() -> Draft:
     """Return the recipe of the URL (YAML or a bundled name), else of this session, else an empty one."""
     text = st.session_state.get(TEXT) or EMPTY
-    address = st.query_params.get("recipe", "")
+    address = url_parameters.query().get("recipe", "")
     try:
-        # A click that comes while a change is being taken brings the address from before it: that is no wish to go
-        # back.
-        text = text if _is_late(address) else url_parameters.read_recipe(address) or text
+        text = url_parameters.read_recipe(address) or text
         bundled = text in recipe_files.bundled_names()
         recipe = recipe_files.read_file(Path(text)) if bundled else recipe_files.read_text(text)
     except WhetstoneError as error:
@@ -119,22 +111,10 @@ def read_used_names(opened: Workspace) -> None:
 def _store(text: str) -> None:
     st.session_state[TEXT] = text
     address = url_parameters.write_recipe(text)
-    if st.query_params.get("recipe", "") != (address or ""):
-        st.session_state.setdefault(LEFT, (st.query_params.get("recipe", ""), time.monotonic()))
-    if address and st.query_params.get("recipe") != address:
-        st.query_params["recipe"] = address
+    if address and url_parameters.query().get("recipe") != address:
+        url_parameters.query()["recipe"] = address
     elif not address:  # too long for an address even when packed: this session alone has it
-        st.query_params.pop("recipe", None)
-
-
-def _is_late(address: str) -> bool:
-    left, since = st.session_state.get(LEFT, (None, 0.0))
-    return bool(address == left and time.monotonic() - since < LATE_S)
-
-
-def finish_run() -> None:
-    """Mark the page as drawn: the browser now has its address, so an earlier one that arrives was requested."""
-    st.session_state.pop(LEFT, None)
+        url_parameters.query().pop("recipe", None)
 
 
 def _redraw() -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+from app import url_parameters
 from app.formatting import message
 from app.load_bar import address
 from backend.domain.machine import price_list
@@ -107,7 +108,7 @@ def choose_kind(opened: Workspace) -> None:
 
 def _follow_load() -> None:
     """Take the place of the planned load once it changes, unless a link says another."""
-    planned, linked = address.current().target, st.query_params.get("target")
+    planned, linked = address.current().target, url_parameters.query().get("target")
     changed = st.session_state.get(PLANNED, planned) != planned
     st.session_state[PLANNED] = planned
     if changed and planned and linked in {None, st.session_state.get(TARGET)}:
@@ -123,7 +124,7 @@ def _change_kind(opened: Workspace) -> None:
 
 
 def _selected_target() -> str:
-    chosen = st.query_params.get("target") or st.session_state.get(TARGET) or address.current().target
+    chosen = url_parameters.query().get("target") or st.session_state.get(TARGET) or address.current().target
     return str(chosen or "local")[:LONGEST]
 
 
@@ -135,8 +136,8 @@ def _place(target: str) -> str:
 
 def set_target(target: str) -> None:
     st.session_state[TARGET] = target
-    if st.query_params.get("target") != target:
-        st.query_params["target"] = target
+    if url_parameters.query().get("target") != target:
+        url_parameters.query()["target"] = target
 
 
 def target_labels(opened: Workspace) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, url_parameters
 from app.compare import side_by_side, what_if_url
 from app.formatting import local_time, plain
 from backend.domain.errors import NotFound
@@ -27,8 +27,8 @@ def choose(opened: Workspace) -> list[EvaluationView]:
     """Draw the selection. An unknown id in the URL is named, and the others are shown."""
     # 1. Read the evaluations of the address; without any in it, the latest.
     titles = _labels(_offered(opened))
-    requested = navigation.distinct_values(st.query_params.get_all("ids"))
-    if not requested and not any(st.query_params.get(name) for name in ("presets", "imported")):
+    requested = navigation.distinct_values(url_parameters.query().get_all("ids"))
+    if not requested and not any(url_parameters.query().get(name) for name in ("presets", "imported")):
         requested = [view.id for view in evaluations.listing(opened, limit=1)]
         navigation.set_parameter("ids", requested)
     views, unknown = [], []
@@ -48,7 +48,7 @@ def choose(opened: Workspace) -> list[EvaluationView]:
     # 3. The field.
     shown_ids = [view.id for view in views]
     if not titles and not shown_ids:
-        if not st.query_params.get("presets"):
+        if not url_parameters.query().get("presets"):
             st.info("No evaluations yet. They appear here side by side.", icon=":material/info:")
         return []
     navigation.multiselect(
@@ -90,7 +90,7 @@ def what_if(views: list[EvaluationView]) -> list[tuple[WhatIf, Evaluation]]:
     """Draw the prices. Return the what-if of each evaluation and its document at that price."""
     # 1. A price per evaluation and one discount.
     st.markdown("**What if the price per hour were different?** Prices are recomputed from the stored measurements.")
-    typed_prices = side_by_side.parse_prices(st.query_params.get("prices", ""), len(views))
+    typed_prices = side_by_side.parse_prices(url_parameters.query().get("prices", ""), len(views))
     columns = st.columns(min(4, len(views) + 1))
     prices = []
     ends = [f", {letter}" for letter in side_by_side.LETTERS] if len(views) > 1 else [""]
@@ -134,7 +134,7 @@ def _priced(document: Evaluation, price: float | None, percent: float) -> tuple[
 
 def _discount(views: list[EvaluationView]) -> float:
     """Return the discount of the URL, 0 if it is no number; without one, that of the first evaluation."""
-    text = st.query_params.get("discount")
+    text = url_parameters.query().get("discount")
     return (
         _stored_discount(views) if text is None else what_if_url.parse_number(text, side_by_side.MOST_DISCOUNT) or 0.0
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import charts, navigation
+from app import charts, navigation, url_parameters
 from app.compare import side_by_side
 from app.formatting import plain
 from app.load_bar import address
@@ -33,7 +33,7 @@ COLUMNS = ("preset", "model", "goal", "target", "recipe", "kind", "concurrency",
 def choose(opened: Workspace) -> list[PresetView]:
     """Draw the selection of presets on Compare; it is `presets=` in the address."""
     # Read the presets of the address.
-    known_presets = preset_page.find_presets(opened, st.query_params.get("presets", ""))
+    known_presets = preset_page.find_presets(opened, url_parameters.query().get("presets", ""))
     if len(known_presets) > MOST:
         st.warning(f"Only the first {MOST} presets are shown.", icon=":material/warning:")
     # Offer them with the newest others.

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from app import url_parameters
 from backend.domain.what_if.costs import WhatIf
 
 NAMES = ("prices", "discount", "slo_ttft", "slo_tpot")
@@ -22,7 +23,7 @@ def parameters(what_if: WhatIf) -> dict[str, str]:
 
 def follow() -> None:
     """Give the fields new keys if the address differs from what this page last read or wrote."""
-    now = {name: st.query_params.get(name, "") for name in NAMES}
+    now = {name: url_parameters.query().get(name, "") for name in NAMES}
     if st.session_state.get(LAST_VALUES, now) != now:
         st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
     st.session_state[LAST_VALUES] = now
@@ -45,21 +46,21 @@ def parse_number(words: Any, most: float) -> float | None:
 
 def remember(name: str) -> None:
     """Note what a field has just written into the address, which is no change by a link."""
-    st.session_state[LAST_VALUES][name] = st.query_params.get(name, "")
+    st.session_state[LAST_VALUES][name] = url_parameters.query().get(name, "")
 
 
 def write(name: str, words: str) -> None:
     """Write a parameter into the address; empty text removes it."""
-    if words and st.query_params.get(name) != words:
-        st.query_params[name] = words
-    elif not words and name in st.query_params:
-        del st.query_params[name]
+    if words and url_parameters.query().get(name) != words:
+        url_parameters.query()[name] = words
+    elif not words and name in url_parameters.query():
+        del url_parameters.query()[name]
     st.session_state[LAST_VALUES][name] = words
 
 
 def show_link() -> None:
     """Draw the button that opens the address of this page, to copy."""
-    parameters = [(name, value) for name in st.query_params for value in st.query_params.get_all(name)]
+    parameters = [(name, value) for name in url_parameters.query() for value in url_parameters.query().get_all(name)]
     with st.popover("Copy link", icon=":material/link:", key="compare_link", width="content"):
         st.code(f"{st.context.url or ''}?{urlencode(parameters)}", language=None, wrap_lines=True)
         st.caption("The address holds the selection, the limits and the prices.")

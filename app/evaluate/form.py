@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import idempotency, model_field, navigation, shell
+from app import idempotency, model_field, navigation, shell, url_parameters
 from app.evaluate import engine_fields, option_fields, setting_fields
 from app.evaluate import load_fields as evaluate_load
 from app.evaluate.load_fields import RAMP, RATE, SEARCH, STREAMS, TRACE
@@ -61,7 +61,7 @@ class EvaluationRequest:
 def is_requested() -> bool:
     """Tell whether the address asks for the form of a new evaluation: by `new`, or by what it is filled in with."""
     fields = {f"{PURPOSE}_{name}" for name in EvaluateOptions.model_fields}
-    return not fields.union(FORM_PARAMETERS).isdisjoint(st.query_params)
+    return not fields.union(FORM_PARAMETERS).isdisjoint(url_parameters.query())
 
 
 def suggest_variants(opened: Workspace) -> str:
@@ -81,7 +81,7 @@ def choose_variants(opened: Workspace) -> list[str]:
         for item in artifacts.variants(opened)
     }
     # The field, with what the address has even if it is unknown.
-    selected = navigation.distinct_values(st.query_params.get_all("variants"))
+    selected = navigation.distinct_values(url_parameters.query().get_all("variants"))
     labels = distinct_labels({source: _label(source, labels) for source in [*labels, *selected]})
     chosen = navigation.multiselect(
         "Variants (the first is the baseline)",
@@ -363,4 +363,4 @@ def _submit(opened: Workspace, spec: EvaluateSpec) -> None:
         if job.ended:
             idempotency.renew(PURPOSE)
             job = evaluations.submit(opened, spec, submission=idempotency.submission_key(PURPOSE, mark))
-        st.query_params.from_dict({"job": job.id})
+        url_parameters.query().from_dict({"job": job.id})

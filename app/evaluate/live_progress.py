@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts, idempotency, navigation, shell
+from app import charts, idempotency, navigation, shell, url_parameters
 from app.evaluate.form import PURPOSE
 from app.formatting import plain, shorten
 from app.jobs.cards import cancel_button, show_end
@@ -36,7 +36,7 @@ def show(opened: Workspace, job_id: str) -> None:
     # 2. Open the result of one that has succeeded.
     if job.state is JobState.SUCCEEDED:
         idempotency.renew(PURPOSE)
-        st.query_params.from_dict({"id": str(job.result["evaluation"])})
+        url_parameters.query().from_dict({"id": str(job.result["evaluation"])})
         st.rerun()
     # 3. Show the others while they run.
     names = [str(variant["name"]) for variant in jobs.specification(opened, job_id)["variants"]]
@@ -58,7 +58,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
             **disabled_unless_allowed(opened),
         ):
             with shell.errors_inline():
-                st.query_params.from_dict({"job": jobs.retry(opened, job_id).id})
+                url_parameters.query().from_dict({"job": jobs.retry(opened, job_id).id})
                 st.rerun(scope="app")
     else:
         st.progress(job.progress or 0.0, text=progress_text(job))

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import navigation, shell
+from app import navigation, shell, url_parameters
 from app.field_labels import LABELS
 from app.formatting import message, plain
 from backend.domain.figures import figure, listed
@@ -54,7 +54,7 @@ def _choose_names(known: dict[str, TaskListing]) -> list[str]:
     return navigation.multiselect(
         LABELS["tasks"],
         labels,
-        navigation.distinct_values(st.query_params.get_all(FIELD)),
+        navigation.distinct_values(url_parameters.query().get_all(FIELD)),
         name=FIELD,
         key=FIELD,
         format_func=lambda name: labels.get(name, name),

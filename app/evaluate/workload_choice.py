@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app import charts, shell
+from app import charts, shell, url_parameters
 from app.field_labels import LABELS
 from app.formatting import message, plain, shorten
 from app.load_bar import address
@@ -39,7 +39,7 @@ def choose(opened: Workspace, tokenizer_of: str | None) -> ChosenWorkload:
     default = workloads.default_workload(opened, first)
     if address.current().workload in uploaded:
         default = str(address.current().workload)
-    requested = st.query_params.get("workload")
+    requested = url_parameters.query().get("workload")
     if requested and requested not in choices:
         missing = plain(shorten(requested, 80))
         st.warning(
@@ -93,13 +93,13 @@ def _write(requested: str | None, key: str) -> None:
 
     `requested`: the workload in the address when that list was drawn.
     """
-    if st.query_params.get("workload") == requested:
-        st.query_params["workload"] = st.session_state[key]
+    if url_parameters.query().get("workload") == requested:
+        url_parameters.query()["workload"] = st.session_state[key]
 
 
 def _take_upload(name: str) -> None:
     """Choose an uploaded workload, and draw the page with it."""
-    st.query_params["workload"] = name
+    url_parameters.query()["workload"] = name
     st.rerun()
 
 

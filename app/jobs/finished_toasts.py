@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, url_parameters
 from app.formatting import plain
 from app.jobs.job_text import ICONS
 from backend.service import Workspace
@@ -26,7 +26,7 @@ def _toast_finished(opened: Workspace, watched: dict[str, str]) -> None:
     active = {job.id: job.title for job in jobs.active(opened)}
     for job_id in watched.keys() - active.keys():
         job = jobs.show(opened, job_id)
-        if st.query_params.get("id") != job_id:
+        if url_parameters.query().get("id") != job_id:
             words = f"**{plain(job.title)}** {job.state}. [Open the job](/job?id={job_id})"
             st.toast(words, icon=ICONS[job.state], duration="long")
     watched.clear()

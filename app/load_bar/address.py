@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 from pydantic import ValidationError
 
+from app import url_parameters
 from backend.domain.planner.planned_load import PROFILES, PlannedLoad
 
 PROFILE = "load"
@@ -47,8 +48,9 @@ def follow(page: str) -> None:
     parameters is a step back to the default load.
     """
     # 1. What is open, and what the address says.
-    screen = (page, st.query_params.get("id"), st.query_params.get("job"))
-    words = {name: st.query_params[name] for name in (PROFILE, *FIELDS, *OLD_FIELDS) if name in st.query_params}
+    query = url_parameters.query()
+    screen = (page, query.get("id"), query.get("job"))
+    words = {name: query[name] for name in (PROFILE, *FIELDS, *OLD_FIELDS) if name in query}
     same_screen = st.session_state.get(SCREEN) == screen
     # 2. The address decides where it says anything, or where the same page had a load before.
     load = parse(words) if words or same_screen else current()
@@ -107,7 +109,7 @@ def store(load: PlannedLoad) -> None:
     st.session_state[LOAD] = load
     words = parameters(load)
     for name in (PROFILE, *FIELDS, *OLD_FIELDS):
-        if name in words and st.query_params.get(name) != words[name]:
-            st.query_params[name] = words[name]
-        elif name not in words and name in st.query_params:
-            del st.query_params[name]
+        if name in words and url_parameters.query().get(name) != words[name]:
+            url_parameters.query()[name] = words[name]
+        elif name not in words and name in url_parameters.query():
+            del url_parameters.query()[name]

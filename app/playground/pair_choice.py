@@ -123,7 +123,7 @@ def _choose_side(
     labels = {choice.source: choice.label for choice in offered}
     others = {URL: "A URL of a running server", **({NOTHING: "None: use one model"} if side == "optimized" else {})}
     options = [*labels, *others]
-    written = st.query_params.get(side)
+    written = url_parameters.query().get(side)
     requested = written if written is None or is_address(written) else remove_settings(written)
     selected = _selected_option(
         requested, options, default or next(iter(labels), NOTHING if side == "optimized" else URL)
@@ -168,7 +168,7 @@ def _choose_engine(opened: Workspace, side: str, selected: str, written: str | N
         offer,
         source,
         key=f"playground_engine_{side}",
-        write=lambda named: st.query_params.update({side: named}),
+        write=lambda named: url_parameters.query().update({side: named}),
         label=f"Engine of the {TITLES[side].lower()}",
     )
     return source
@@ -208,13 +208,13 @@ def _choose_url(side: str, requested: str | None) -> str:
 
 def write_pair(pair: Pair) -> None:
     """Write the pair into the address, also if it is the suggested one."""
-    st.query_params.update(url_parameters.playground_parameters([source for _, source in pair]))
+    url_parameters.query().update(url_parameters.playground_parameters([source for _, source in pair]))
 
 
 def _write(side: str, key: str) -> None:
-    st.query_params[side] = st.session_state[key]
+    url_parameters.query()[side] = st.session_state[key]
 
 
 def _write_url(side: str, key: str) -> None:
     address = str(st.session_state[key]).strip()
-    st.query_params[side] = address if is_address(address) else URL
+    url_parameters.query()[side] = address if is_address(address) else URL

@@ -69,7 +69,7 @@ def show_model_presets(opened: Workspace, model_id: str) -> None:
 
 def chosen_presets(opened: Workspace) -> list[KnownPreset]:
     """Return the known presets of the address; an unknown id is named."""
-    words = st.query_params.get("selected", "")
+    words = url_parameters.query().get("selected", "")
     if (
         st.session_state.get(LAST_SELECTED, words) != words
     ):  # the address was changed by a link or by Back: draw the table anew
@@ -134,7 +134,7 @@ def _draw_table(views: Sequence[PresetView], lines: Sequence[dict[str, Any]], **
         help="Price per token at 1, 4, 16 and 64 users, and at yours.",
     )
     key = navigation.page_key("preset_columns")
-    everything = st.session_state.get(key, st.query_params.get(key) == "true")
+    everything = st.session_state.get(key, url_parameters.query().get(key) == "true")
     order = None if everything else [*preset_rows.COMPACT]
     st.dataframe(lines, hide_index=True, column_config=config, column_order=order, **options)
     help_ = "Also show estimated speed, published and measured figures."
@@ -165,7 +165,9 @@ def _select_ticked(name: str, ids: Sequence[str]) -> None:
     """Select the ticked rows; the selection on other pages of the list remains."""
     ticked = [ids[row] for row in st.session_state[name].selection.rows]
     others = [
-        preset_id for preset_id in navigation.split_values(st.query_params.get("selected", "")) if preset_id not in ids
+        preset_id
+        for preset_id in navigation.split_values(url_parameters.query().get("selected", ""))
+        if preset_id not in ids
     ]
     select([*others, *ticked])
 

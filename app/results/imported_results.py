@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts, navigation
+from app import charts, navigation, url_parameters
 from app.field_labels import error_sentence
 from app.formatting import message, plain
 from app.navigation import page_key
@@ -33,7 +33,7 @@ def show(opened: Workspace, document: Evaluation | None) -> None:
 
 def chosen_ids() -> list[str]:
     """Return the ids of the address, in order."""
-    return navigation.distinct_values(st.query_params.get_all(ADDRESS))
+    return navigation.distinct_values(url_parameters.query().get_all(ADDRESS))
 
 
 def _upload(opened: Workspace) -> None:

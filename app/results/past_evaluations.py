@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from app import url_parameters
 from app.formatting import cell, local_time
 from app.navigation import page_key, paginate
 from app.session import choose_owner
@@ -77,7 +78,7 @@ def show_past(opened: Workspace) -> None:
     )
     st.caption("Choose a row to open it.")
     if picked.selection.cells:
-        st.query_params.from_dict({"id": views[picked.selection.cells[0][0]].id})
+        url_parameters.query().from_dict({"id": views[picked.selection.cells[0][0]].id})
         st.rerun()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from app import url_parameters
 from app.compare import slo_sliders, what_if_url
 from app.navigation import page_key
 from app.results import goodput
@@ -43,5 +44,5 @@ def _request_limits(document: Evaluation) -> dict[str, float]:
 
 def _field_value(key: str) -> Any:
     """Return the value of a field; before it is drawn for the first time, that of the address."""
-    value = st.session_state.get(page_key(key), st.query_params.get(page_key(key)))
-    return st.query_params.get(key) if value is None else value
+    value = st.session_state.get(page_key(key), url_parameters.query().get(page_key(key)))
+    return url_parameters.query().get(key) if value is None else value

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, url_parameters
 from app.field_labels import error_sentence
 from app.formatting import message, plain
 from app.load_bar import address
@@ -74,7 +74,7 @@ def draw(opened: Workspace) -> None:
     saved, missing = workloads.list_saved(opened), None
     if load.workload is not None and load.workload not in saved:
         missing, load = load.workload, load.model_copy(update={"workload": None})
-    elif load.workload is not None and address.PROFILE not in st.query_params:
+    elif load.workload is not None and address.PROFILE not in url_parameters.query():
         _take_workload(opened, load.workload)
         load = address.current()
     # 3. The fields, then the line.

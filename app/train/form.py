@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 from pydantic import ValidationError
 
-from app import idempotency, model_field, navigation, shell
+from app import idempotency, model_field, navigation, shell, url_parameters
 from app.builder.calibration_upload import upload
 from app.field_labels import error_sentence
 from app.formatting import message
@@ -51,7 +51,7 @@ def choose_model(opened: Workspace) -> str:
     """Draw the model that the draft is for. Return its source."""
     # Offer models here, and the one of the address even if it is unknown.
     labels = model_names.list_present(opened)
-    current = st.query_params.get("model") or model_names.choose_first(opened, list(labels))
+    current = url_parameters.query().get("model") or model_names.choose_first(opened, list(labels))
     choices = list(dict.fromkeys([*labels, current]))
     # Draw the field; the choice goes into the address.
     chosen = model_field.draw(
@@ -67,8 +67,8 @@ def choose_model(opened: Workspace) -> str:
             f"Chosen: {code(current)}"
         ),
     )
-    if chosen and st.query_params.get("model") != chosen:
-        st.query_params["model"] = chosen
+    if chosen and url_parameters.query().get("model") != chosen:
+        url_parameters.query()["model"] = chosen
     return chosen or current
 
 

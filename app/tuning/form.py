@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import idempotency, navigation, shell
+from app import idempotency, navigation, shell, url_parameters
 from app.field_labels import LABELS, error_sentence
 from app.formatting import message, plain
 from app.load_bar import address
@@ -36,7 +36,7 @@ def draw(opened: Workspace) -> None:
         st.info("A search measures a model on this machine: import one first.", icon=":material/info:")
         navigation.link("import", "Import a model", ":material/folder_open:")
         return
-    requested = st.query_params.get("model")
+    requested = url_parameters.query().get("model")
     sources = list(labels)
     first = requested if requested in labels else model_names.choose_first(opened, sources)
     left, middle, right = st.columns([2, 2, 1], vertical_alignment="bottom")
@@ -107,7 +107,7 @@ def draw(opened: Workspace) -> None:
         **disabled_unless_allowed(opened),
     ):
         with shell.errors_inline():
-            st.query_params.from_dict({"id": _begin_once(opened, request)})
+            url_parameters.query().from_dict({"id": _begin_once(opened, request)})
             st.rerun()
     with st.expander("The same as a command"):
         st.code(tune_command.command(request), language="bash", wrap_lines=True)

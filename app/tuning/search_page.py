@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import charts, navigation, next_steps, shell
+from app import charts, navigation, next_steps, shell, url_parameters
 from app.formatting import duration_range, plain, size, strong
 from app.jobs.job_text import progress_text
 from app.overview import tiles
@@ -58,8 +58,8 @@ def _draw_actions(opened: Workspace, view: SearchView) -> None:
             tunings.resume(opened, view.id)
             st.rerun()
     if st.button("New search", icon=":material/add:", key="tune_new"):
-        st.query_params.clear()
-        st.query_params["new"] = "true"
+        url_parameters.query().clear()
+        url_parameters.query()["new"] = "true"
         st.rerun()
 
 

@@ -49,9 +49,17 @@ def test_tokens_of_ones_own_are_a_custom_load_and_back_undoes_it(studio_home: Wo
     at.number_input(key="load_input").set_value(99).run()
     assert param(at, "load") == "99-250" and at.selectbox(key="load_profile").value is None
     del at.query_params["load"]
-    at.run()
-    studio.check(at)
+    studio.step_back(at)
     assert at.selectbox(key="load_profile").value == "chat" and at.number_input(key="load_input").value == 622
+
+
+def test_a_change_before_the_browser_has_the_new_address_keeps_the_last_one(studio_home: Workspace) -> None:
+    at = studio.open_page("jobs")
+    at.number_input(key="load_concurrency").set_value(4).run()
+    del at.query_params["load_users"]  # what the browser had when the next field was left
+    at.number_input(key="load_input").set_value(99).run()
+    studio.check(at)
+    assert (param(at, "load"), param(at, "load_users")) == ("99-250", "4")
 
 
 @pytest.mark.parametrize("changed", [{}, {"load_rate": "3"}])
