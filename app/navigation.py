@@ -189,7 +189,7 @@ def _link_within_page(label: str, icon: str | None, params: dict[str, str]) -> N
     bring back what was shown before.
     """
     if st.button(label, icon=icon, type="tertiary", key=page_key(f"here-{label}-{join_values(*params.values())}")):
-        url_parameters.query().from_dict(_with_load(params))
+        url_parameters.query().replace(_with_load(params))
         st.rerun()
 
 
@@ -199,6 +199,6 @@ def go(name: str, **params: str) -> None:
         st.toast(f"This installation has no page pages/{name}.py.", icon=":material/error:")
         return
     if st.session_state.get(HERE) == name:
-        url_parameters.query().from_dict(_with_load(params))
+        url_parameters.query().replace(_with_load(params))
         st.rerun()
     st.switch_page(str(page_file(name)), query_params=_with_load(params) or None)

@@ -77,7 +77,7 @@ def run_page(draw_beside: Callable[[Workspace], None]) -> None:
     """Run the page of the URL inside the shell. `draw_beside` is drawn with every page."""
     page = navigation.draw_menu()
     here = st.session_state[navigation.HERE]
-    url_parameters.query(here)
+    url_parameters.enter(here)
     address.follow(here)
     # together: Streamlit puts HTML of styles alone where toasts are, and the next toast of a live part would replace it
     st.html(READABLE + REACHED, unsafe_allow_javascript=True)
@@ -90,7 +90,7 @@ def run_page(draw_beside: Callable[[Workspace], None]) -> None:
             draw_beside(opened)
             page.run()
     finally:  # a page may end by opening another, or by st.stop
-        url_parameters.note_written(here)
+        url_parameters.leave()
         freeze_imports()
 
 

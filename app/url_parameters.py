@@ -6,8 +6,8 @@ from __future__ import annotations
 import base64
 import time
 import zlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -24,16 +24,16 @@ MARK = "z:"
 Address = dict[str, list[str]]
 """Every parameter of an address with its values."""
 WRITTEN, READ_IN = "address_written", "address_read_in"
-"""Session keys: the `Written` of the last run, and the mark of the run that has compared the browser's address with it.
-"""
+"""Session keys: the `Written` of the open page, and the mark of the run that has compared the browser's address with
+it."""
 BARE_LATE_S = 5.0
-"""Seconds after the end of a run within which an address without parameters is late. Later it is the menu's link."""
+"""Seconds after a write within which an address without parameters is late. Later it is the menu's link."""
 
 
 class Written(NamedTuple):
-    """The address that the last run of a page left, and when (monotonic clock, seconds).
+    """The address that a page has written last, and when (monotonic clock, seconds).
 
-    `replaced`: the addresses before it that the browser may still have, since it has not sent the last one back.
+    `replaced`: the addresses before it that the browser may still have, since it has not yet sent the last one.
     """
 
     page: str
@@ -46,42 +46,82 @@ SIDES = ("original", "optimized")
 NOTHING = "nothing"
 
 
-def query(page: str | None = None) -> Any:
-    """Return `st.query_params`, corrected once a run if the browser's address is late.
+class Parameters(MutableMapping[str, str]):
+    """`st.query_params`, of which every write is noted: a run may be ended by the next click just after it."""
+
+    def __getitem__(self, name: str) -> str:
+        return str(st.query_params[name])
+
+    def __setitem__(self, name: str, value: str) -> None:
+        st.query_params[name] = value
+        _note_written()
+
+    def __delitem__(self, name: str) -> None:
+        del st.query_params[name]
+        _note_written()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(st.query_params)
+
+    def __len__(self) -> int:
+        return len(st.query_params)
+
+    def get_all(self, name: str) -> list[str]:
+        """Return every value of a parameter that may be repeated."""
+        return list(st.query_params.get_all(name))
+
+    def replace(self, parameters: Mapping[str, str]) -> None:
+        """Make these the only parameters."""
+        st.query_params.from_dict(parameters)
+        _note_written()
+
+
+def query() -> Parameters:
+    """Return the parameters of the address, corrected once a run if the browser's address is late.
 
     A field sends its value when it is left, which the next click does. That click may leave the browser before the
     address that the studio wrote for the field's value has reached it, and would then bring back the address, and with
     it the value, from before. An address that this page itself replaced is late, unless a person went back through the
-    history. `page`: the page that is opened, if another may have been open before.
+    history.
     """
     context = get_script_run_ctx()
     written: Written | None = st.session_state.get(WRITTEN)
     # The mark of a run is an object that Streamlit makes anew for each.
     mark = context.cursors if context else None
-    if mark is None or st.session_state.get(READ_IN) is mark:
-        return st.query_params
+    if mark is None or written is None or st.session_state.get(READ_IN) is mark:
+        return Parameters()
     st.session_state[READ_IN] = mark
-    if written is None or page not in {None, written.page}:
-        st.session_state.pop(WRITTEN, None)
-        return st.query_params
     address = _current_address()
     late = address in written.replaced and (bool(address) or time.monotonic() - written.at < BARE_LATE_S)
     if late and not context.is_history_navigation:
         st.query_params.from_dict(written.address)
     else:
-        st.session_state[WRITTEN] = written._replace(address=address, replaced=())
-    return st.query_params
+        st.session_state[WRITTEN] = Written(written.page, address, (), time.monotonic())
+    return Parameters()
 
 
-def note_written(page: str) -> None:
-    """Store the address as a run of this page leaves it; called at the end of every run."""
-    address = _current_address()
+def enter(page: str) -> None:
+    """Correct the address as a page is drawn. That of another page than the last one is taken as it is."""
+    written: Written | None = st.session_state.get(WRITTEN)
+    if written is None or written.page != page:
+        st.session_state[WRITTEN] = Written(page, _current_address(), (), time.monotonic())
+    query()
+
+
+def leave() -> None:
+    """Note the address at the end of a run, with what fields bound to it have written."""
+    _note_written()
+
+
+def _note_written() -> None:
+    """Store the address that the studio has written last, and add the one before it to those that are replaced."""
     before: Written | None = st.session_state.get(WRITTEN)
-    replaced: tuple[Address, ...] = ()
-    if before is not None and before.page == page:
-        earlier = before.replaced if before.address == address else (*before.replaced, before.address)
-        replaced = tuple(each for each in earlier if each != address)
-    st.session_state[WRITTEN] = Written(page, address, replaced, time.monotonic())
+    if before is None:
+        return
+    address = _current_address()
+    earlier = before.replaced if before.address == address else (*before.replaced, before.address)
+    replaced = tuple(each for each in earlier if each != address)
+    st.session_state[WRITTEN] = Written(before.page, address, replaced, time.monotonic())
 
 
 def _current_address() -> Address:

@@ -363,4 +363,4 @@ def _submit(opened: Workspace, spec: EvaluateSpec) -> None:
         if job.ended:
             idempotency.renew(PURPOSE)
             job = evaluations.submit(opened, spec, submission=idempotency.submission_key(PURPOSE, mark))
-        url_parameters.query().from_dict({"job": job.id})
+        url_parameters.query().replace({"job": job.id})

@@ -36,7 +36,7 @@ def show(opened: Workspace, job_id: str) -> None:
     # 2. Open the result of one that has succeeded.
     if job.state is JobState.SUCCEEDED:
         idempotency.renew(PURPOSE)
-        url_parameters.query().from_dict({"id": str(job.result["evaluation"])})
+        url_parameters.query().replace({"id": str(job.result["evaluation"])})
         st.rerun()
     # 3. Show the others while they run.
     names = [str(variant["name"]) for variant in jobs.specification(opened, job_id)["variants"]]
@@ -58,7 +58,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
             **disabled_unless_allowed(opened),
         ):
             with shell.errors_inline():
-                url_parameters.query().from_dict({"job": jobs.retry(opened, job_id).id})
+                url_parameters.query().replace({"job": jobs.retry(opened, job_id).id})
                 st.rerun(scope="app")
     else:
         st.progress(job.progress or 0.0, text=progress_text(job))

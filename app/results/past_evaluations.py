@@ -78,7 +78,7 @@ def show_past(opened: Workspace) -> None:
     )
     st.caption("Choose a row to open it.")
     if picked.selection.cells:
-        url_parameters.query().from_dict({"id": views[picked.selection.cells[0][0]].id})
+        url_parameters.query().replace({"id": views[picked.selection.cells[0][0]].id})
         st.rerun()
 
 

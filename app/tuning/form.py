@@ -107,7 +107,7 @@ def draw(opened: Workspace) -> None:
         **disabled_unless_allowed(opened),
     ):
         with shell.errors_inline():
-            url_parameters.query().from_dict({"id": _begin_once(opened, request)})
+            url_parameters.query().replace({"id": _begin_once(opened, request)})
             st.rerun()
     with st.expander("The same as a command"):
         st.code(tune_command.command(request), language="bash", wrap_lines=True)

@@ -18,11 +18,13 @@ def page() -> None:
     assert context is not None
     context.is_history_navigation = st.session_state.pop("back", False)
     here = st.session_state.get("at", "build")
-    query = url_parameters.query(here)
+    url_parameters.enter(here)
     if "write" in st.session_state:
-        query["recipe"] = st.session_state.pop("write")
+        url_parameters.query()["recipe"] = st.session_state.pop("write")
     st.text(url_parameters.query().get("recipe", ""))
-    url_parameters.note_written(here)
+    if st.session_state.pop("interrupted", False):
+        st.stop()
+    url_parameters.leave()
 
 
 def opened(recipe: str | None = "ngram") -> AppTest:
@@ -73,6 +75,13 @@ def test_an_address_that_was_written_again_is_not_late() -> None:
     writes(at, "ngram")  # as Undo does
     assert shows(at, "two") == "ngram"
     assert shows(at, "ngram") == "ngram"
+
+
+def test_a_write_is_noted_even_if_the_next_click_ends_its_run() -> None:
+    at = opened()
+    at.session_state["interrupted"] = True
+    writes(at, "two")
+    assert shows(at, "ngram") == "two"
 
 
 def test_an_address_that_another_page_links_to_is_taken() -> None:
