@@ -41,7 +41,7 @@ SHORT = {
 """Headings of the published columns."""
 YES, NO, FITS = "yes", "", "✓ fits"
 GROUPS: dict[str, frozenset[str]] = {
-    "4-bit": frozenset(
+    "≤ 4-bit": frozenset(
         {"rtn", "awq", "gptq", "autoround", "gguf", "w4a8_fp8", "nvfp4", "mxfp4", "w4a4", "slim_llm", "bitnet", "billm"}
     ),
     "8-bit": frozenset({"w8a8", "smoothquant", "int8", "w6a6"}),

@@ -74,7 +74,7 @@ SHORT_NAMES = {
     "smoothquant": "SmoothQuant",
     "autoround": "AutoRound",
     "slim_llm": "SliM-LLM",
-    "bitnet": "BitNet",
+    "bitnet": "BitNet b1.58",
     "billm": "BiLLM",
     "kv_cache": "FP8 cache",
     "sparsegpt": "SparseGPT",
@@ -259,9 +259,9 @@ def short_name(step: Step) -> str:
 
 
 def _quantized_name(step: Quantize) -> str:
-    """Return the method with its bits, unless they are 8, which the method says."""
+    """Return the method with its bits, unless its name says them, as it does of 8."""
     name = SHORT_NAMES.get(step.method, step.method.upper())
-    if step.bits == 8:
+    if step.bits == 8 or step.method == "bitnet":
         return name
     if step.target_bits:
         return f"{name} {step.target_bits:g}-bit"
@@ -284,8 +284,18 @@ def recipe_title(recipe: Recipe) -> str:
     titles = []
     for step in recipe.steps:
         row = QUANTIZE.get(step.method) if isinstance(step, Quantize) else None
-        titles.append(row.title if row else short_name(step))
+        titles.append(_title_at_its_width(step, row.title) if row else short_name(step))
     return " + ".join(titles) or "The original"
+
+
+def _title_at_its_width(step: Step, title: str) -> str:
+    """Return the title of a method with the bits of the step: `INT3 (GPTQ)`, `INT4 (GPTQ), 3.5 bits on average`."""
+    if not isinstance(step, Quantize):
+        return title
+    if step.target_bits:
+        return f"{title}, {step.target_bits:g} bits on average"
+    usual = quantize_step.method_row(step).bits[0]
+    return title.replace(f"INT{usual}", f"INT{quantize_step.bits(step)}")
 
 
 def step_line(step: Step) -> str:
