@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamlit.testing.v1 import AppTest
 
 from app import url_parameters
+from backend.settings import CHECKOUT
 
 
 def page() -> None:
@@ -100,3 +101,9 @@ def test_the_bare_address_of_the_menu_is_late_for_a_moment_only() -> None:
     written = at.session_state[url_parameters.WRITTEN]
     at.session_state[url_parameters.WRITTEN] = written._replace(at=written.at - url_parameters.BARE_LATE_S)
     assert shows(at, None) == ""
+
+
+def test_pages_read_and_write_the_address_through_one_module_alone() -> None:
+    files = [*(CHECKOUT / "app").rglob("*.py"), *(CHECKOUT / "pages").rglob("*.py")]
+    direct = {file.name for file in files if "st.query_params" in file.read_text()}
+    assert direct == {"url_parameters.py"}
