@@ -23,7 +23,9 @@ def test_from_a_filter_to_the_reason_why_a_technique_is_greyed(chromium: Browser
         visit.field("Runs on").fill("ml.g5.12xlarge")
         visit.page.get_by_role("option", name="ml.g5.12xlarge", exact=True).click()
         visit.page.wait_for_url(re.compile(r"[?&]catalog_instance=ml\.g5\.12xlarge(&|$)"), timeout=CHECK_MS)
-        visit.drawn(CHECK_MS)  # what is drawn anew moves the field
+        checked = visit.main.get_by_text("our own check of the architecture on ml.g5.12xlarge")
+        expect(checked).to_be_visible(timeout=CHECK_MS)  # a page that has its address may not have begun to be drawn
+        visit.drawn()  # what is drawn anew moves the field
         visit.field("Search").fill("openorca gptq")
         field, count = (
             place.bounding_box() for place in (visit.field("Search"), visit.main.get_by_test_id("InputInstructions"))
