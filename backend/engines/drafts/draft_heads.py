@@ -15,6 +15,7 @@ from backend.engines.drafts import reduced_vocabulary
 from backend.engines.drafts.losses import Loss, through_head
 from backend.engines.drafts.proposer import Batch, Proposer, write
 from backend.engines.drafts.target import Target
+from backend.layered.matrix_products import half_precision
 
 if TYPE_CHECKING:
     import torch
@@ -83,8 +84,10 @@ class Heads(Proposer):
         # 1. Positions whose next token the head can say, and all that it reads.
         places, count = batch.answers & batch.predicting, self.count
         known = torch.isin(batch.next[places], self.vocabulary.to(batch.tokens.device)).float()
-        with torch.autocast(batch.tokens.device.type, torch.bfloat16):
-            target_logits = torch.nn.functional.linear(batch.final[places], self.target.head[self.vocabulary])
+        with half_precision(batch.tokens.device.type):
+            target_logits = torch.nn.functional.linear(
+                batch.final[places].to(self.target.head.dtype), self.target.head[self.vocabulary]
+            )
             states = torch.cat([proposal[places] for proposal in self.ahead(batch, count)])
 
             # 2. All proposals in one product with the head, the later ones with less weight.
@@ -100,7 +103,7 @@ class Heads(Proposer):
         places = batch.answers & batch.predicting
         accepted = torch.zeros(*places.shape, tokens, device=places.device)
         own = self.vocabulary.to(places.device)
-        with torch.no_grad(), torch.autocast(batch.tokens.device.type, torch.bfloat16):
+        with torch.no_grad(), half_precision(batch.tokens.device.type):
             for number, states in enumerate(self.ahead(batch, tokens)):
                 most = reduced_vocabulary.most_probable(states[places], self.head.lm_head.weight)
                 right = torch.zeros(places.shape, device=places.device)

@@ -103,7 +103,8 @@ class Eagle3(Heads):
         assert batch.hidden is not None
         turn = rotation(self.config, torch.arange(length, device=batch.tokens.device))
         words = head.midlayer.input_layernorm(self.target.embedding[batch.tokens[:, 1:]].float())
-        read = [norm(batch.hidden[:, :-1, place]) for place, norm in enumerate(head.fc_norm)]
+        hidden = batch.hidden[:, :-1].to(self.target.head.dtype)
+        read = [norm(hidden[:, :, place]) for place, norm in enumerate(head.fc_norm)]
         state, keys, states = head.fc(torch.cat(read, -1)), KeptKeys(self.config), []
 
         # 2. Each step goes on from the state of the one before, moved to the position where it is known.

@@ -19,6 +19,7 @@ from backend.engines.drafts.generation import Sampling, generate
 from backend.engines.drafts.losses import Loss, through_head
 from backend.engines.drafts.proposer import Batch, Proposer, write
 from backend.engines.drafts.target import Target
+from backend.layered.matrix_products import half_precision
 
 if TYPE_CHECKING:
     import torch
@@ -57,11 +58,10 @@ class Small(Proposer):
         return module
 
     def loss(self, batch: Batch, loss: Loss) -> torch.Tensor:
-        import torch
 
         places = batch.predicting
         final = batch.final[places]
-        with torch.autocast(batch.tokens.device.type, torch.bfloat16):
+        with half_precision(batch.tokens.device.type):
             states = self._states(batch)[places]
             return through_head(states, self._head, lambda rows: batch.target.logits(final[rows]), loss)
 
@@ -70,7 +70,7 @@ class Small(Proposer):
 
         # Of each position that predicts a token of the answer; a small model reads nothing but tokens.
         places, accepted = batch.predicting, torch.zeros(batch.tokens.shape, device=batch.tokens.device)
-        with torch.no_grad(), torch.autocast(batch.tokens.device.type, torch.bfloat16):
+        with torch.no_grad(), half_precision(batch.tokens.device.type):
             states, final = self._states(batch)[places], batch.final[places]
             accepted[places] = acceptance.acceptance_by_rows(
                 batch.next[places],

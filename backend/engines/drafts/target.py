@@ -9,17 +9,26 @@ from typing import TYPE_CHECKING, Any
 from backend.engines.drafts.generation import Answer, Sampling, generate
 from backend.engines.native.recovery.adapters import load
 from backend.layered import attention, tokenizers
+from backend.layered.matrix_products import has_bfloat16
 
 if TYPE_CHECKING:
     import torch
 
 
 class Target:
-    """A model as it is stored, in evaluation mode. Raises ModelDamaged where it cannot be loaded."""
+    """A model as it is stored, in evaluation mode. Raises ModelDamaged where it cannot be loaded.
+
+    Where the processor only emulates 16-bit arithmetic the same weights are in fp32: on an AMD EPYC without AVX-512 a
+    step of EAGLE-3 on the starter takes 0.36 s rather than 16.6 s, one of Medusa 0.10 s rather than 4.1 s (2026-11-28).
+    States are stored in the dtype of the weights all the same.
+    """
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         self.folder, self.device = folder, device
         self.model, _ = load(folder, device, stored=True)
+        self.stored: torch.dtype = self.model.dtype
+        if not has_bfloat16(device.partition(":")[0]):
+            self.model.float()
         attention.install(self.model)
         self.tokenizer = tokenizers.load(folder)
         self.config: Any = self.model.config.get_text_config()
@@ -77,7 +86,8 @@ class Target:
             )
             final = output.last_hidden_state
             hidden = [output.hidden_states[layer] for layer in layers]
-            return final, torch.stack(hidden, 2) if hidden else final.new_empty(*final.shape[:2], 0, final.shape[2])
+            read = torch.stack(hidden, 2) if hidden else final.new_empty(*final.shape[:2], 0, final.shape[2])
+            return final.to(self.stored), read.to(self.stored)
 
     def prompt(self, text: str) -> list[int]:
         """Encode a user's words up to where the answer begins, in the chat template if it can write them."""
@@ -109,4 +119,5 @@ class Target:
         self, prompts: list[list[int]], temperature: float, most: int, seed: int, layers: Sequence[int] = ()
     ) -> list[Answer]:
         """Generate up to `most` tokens after each prompt, with the token that ended it; greedy at temperature 0."""
-        return generate(self.model, prompts, self.ends, Sampling(temperature, most, seed), layers)
+        answers = generate(self.model, prompts, self.ends, Sampling(temperature, most, seed), layers)
+        return [Answer(own.tokens, own.final.to(self.stored), own.hidden.to(self.stored)) for own in answers]

@@ -20,10 +20,9 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.figures import counted
 from backend.domain.jobs.artifact import Manifest
 from backend.domain.load.load import Load
-from backend.domain.machine import instruction_sets
 from backend.domain.model.facts import ModelCard
 from backend.domain.neuron.software_stacks import STACKS
-from backend.domain.recipe import engine_choice, quantize_step, serving_engines
+from backend.domain.recipe import engine_choice, serving_engines
 from backend.domain.recipe.engine_choice import OpenChoice
 from backend.domain.recipe.recipe import Recipe, Serving, Speculate, Step
 from backend.domain.recipe.serving import source_settings
@@ -315,10 +314,7 @@ def why_unserved(workspace: Workspace, source: str) -> str | None:
 def why_recipe_unserved(workspace: Workspace, model: ModelCard, recipe: Recipe) -> str | None:
     """Why this machine's server cannot read what the recipe makes of the model; None where it can."""
     facts = targets.rule_facts(targets.find(workspace, "local"), model, None)
-    amx = instruction_sets.instruction_set(facts.features or ()) == "amx"
-    step, experts = recipe.step("quantize"), bool(model.experts)
-    why = quantize_step.unserved_reason(step, facts.hardware, model_type=model.model_type, experts=experts, amx=amx)
-    return why[0] if why else kernel_rules.find_unserved(model, recipe, facts)
+    return kernel_rules.find_unserved_format(model, recipe, facts) or kernel_rules.find_unserved(model, recipe, facts)
 
 
 def why_unserved_on_neuron(workspace: Workspace, fields: Mapping[str, Any]) -> str | None:

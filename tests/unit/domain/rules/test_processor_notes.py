@@ -6,7 +6,7 @@ import pytest
 
 from backend.catalog.bundled import models
 from backend.domain.recipe import recipe
-from backend.domain.rules import check, processor_notes
+from backend.domain.rules import check, kernel_rules, processor_notes
 from backend.domain.rules.target_facts import TargetFacts
 
 
@@ -32,3 +32,19 @@ def test_the_plan_says_what_the_instruction_set_gives(method: str, features: tup
         processor_notes.processor_note(odd, recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]}), ("amx_int8",))
         == processor_notes.EIGHT_ODD
     )
+
+
+@pytest.mark.parametrize("step", [{"method": "awq"}, {"method": "gptq"}, {"method": "rtn", "group_size": 32}])
+def test_4_bits_are_not_served_by_vllms_build_without_avx512(step: dict[str, object]) -> None:
+    card = models.card("starter")
+    assert card is not None
+    chosen = recipe.read({"steps": [{"quantize": step}]})
+    old, newer, unknown = (
+        kernel_rules.find_unserved_format(card, chosen, TargetFacts(features=features))
+        for features in (("avx2",), ("avx2", "avx512f"), None)
+    )
+    assert old is not None and "without AVX-512" in old and newer is None and unknown is None
+    plan = check.check_recipe(card, chosen, TargetFacts(features=("avx2",))).plan
+    assert plan is not None and f"{old}." in plan.notes and processor_notes.FOUR_SLOW not in plan.notes
+    eight = recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]})
+    assert kernel_rules.find_unserved_format(card, eight, TargetFacts(features=("avx2",))) is None

@@ -17,6 +17,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
     """In fp32, where the order of sums decides no token."""
     result = Target(tiny_llama(tmp_path_factory.mktemp("target") / "model", layers=3))
     result.model.float()
+    result.stored = torch.float32
     return result
 
 
