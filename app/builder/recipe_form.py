@@ -188,11 +188,13 @@ def draw_goals(opened: Workspace, model: ModelFacts, target: str) -> None:
 
 
 def _start(opened: Workspace, model: ModelFacts, target: str, starts: tuple[str, ...]) -> None:
-    """Take the first of these recipes that is valid on the target, else the first."""
+    """Take the first of these recipes that is valid and served on the target, else the first."""
     candidates = [with_dividing_group(model, recipe_files.read_file(Path(name))) for name in starts]
     with shell.errors_in_session(ERROR):
         set_recipe(
-            next((recipe for recipe in candidates if cases.resolve(opened, model, recipe, target).works), candidates[0])
+            next(
+                (recipe for recipe in candidates if cases.resolve(opened, model, recipe, target).served), candidates[0]
+            )
         )
 
 

@@ -18,7 +18,8 @@ from backend.domain.rules import gguf_rules
 
 
 class StartingGoal(NamedTuple):
-    """A goal to start from. `starts` are bundled recipes; the first that is valid for the model is used."""
+    """A goal to start from. `starts` are bundled recipes; the first that is valid for the model and served is
+    used."""
 
     title: str
     help: str
@@ -37,7 +38,7 @@ GOALS = {
         "prompt do if there is no draft, and the model only checks them.",
         ("w8a8-draft", "draft", "ngram-adaptive", "ngram"),
     ),
-    "size": StartingGoal("Smaller", "4-bit weights: the smallest artifact this version makes.", ("awq", "w8a8")),
+    "size": StartingGoal("Smaller", "4-bit weights, or 8-bit ones where those are not served.", ("awq", "w8a8")),
 }
 
 

@@ -10,7 +10,7 @@ from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
 
 VALID = "Valid for this model on this machine"
-W8A8, NGRAM, AWQ = "Quantize to 8 bits (w8a8)", "Speculate with n-grams", "Quantize to 4 bits (awq)"
+W8A8, NGRAM, DRAFT = "Quantize to 8 bits (w8a8)", "Speculate with n-grams", "Speculate with a draft model"
 
 
 def start(visit: Visit, goal: str) -> None:
@@ -47,23 +47,23 @@ def test_back_in_build_undoes_the_last_change_and_forward_repeats_it(chromium: B
 
 def test_a_half_built_recipe_survives_a_walk_to_another_page_and_a_refresh(chromium: Browser, studio: Studio) -> None:
     with visiting(chromium, studio.url) as visit:
-        start(visit, "Smaller")
-        has_steps(visit, AWQ)
+        start(visit, "Lower latency")
+        has_steps(visit, W8A8, DRAFT)
         visit.menu("Jobs")
         visit.menu("Build")
-        has_steps(visit, AWQ)
+        has_steps(visit, W8A8, DRAFT)
         visit.reload()
-        has_steps(visit, AWQ)
+        has_steps(visit, W8A8, DRAFT)
 
 
 def test_two_people_build_at_once_and_neither_sees_the_others_recipe(chromium: Browser, studio: Studio) -> None:
     with visiting(chromium, studio.url) as one, visiting(chromium, studio.url) as other:
         start(one, "Lower cost")
-        start(other, "Smaller")
+        start(other, "Lower latency")
         add(one, NGRAM)
         has_steps(one, W8A8, NGRAM)
-        has_steps(other, AWQ)
-        for visit, steps in ((one, [W8A8, NGRAM]), (other, [AWQ])):
+        has_steps(other, W8A8, DRAFT)
+        for visit, steps in ((one, [W8A8, NGRAM]), (other, [W8A8, DRAFT])):
             visit.menu("Jobs")
             visit.menu("Build")
             has_steps(visit, *steps)
@@ -73,8 +73,8 @@ def test_two_tabs_of_one_person_hold_two_recipes(chromium: Browser, studio: Stud
     with visiting(chromium, studio.url) as first:
         start(first, "Lower cost")
         second = Visit(first.page.context.new_page(), studio.url)
-        start(second, "Smaller")
+        start(second, "Lower latency")
         first.reload()
         has_steps(first, W8A8)
-        has_steps(second, AWQ)
+        has_steps(second, W8A8, DRAFT)
         assert second.heard() == []

@@ -249,6 +249,8 @@ def kernel_title(model: ModelFacts, recipe: Recipe, facts: TargetFacts, degree: 
     if not isinstance(step, Quantize) or quantize_step.method_row(step).scheme is None or facts.hardware == "neuron":
         return ""
     layout, here = stored_layout(step), chip(model, recipe, facts)
+    if here.hardware == "cpu" and find_unserved_format(model, recipe, facts) is not None:
+        return ""
     what = _arithmetic_words(layout, here)
     if here.hardware == "cuda" and here.capability is None:
         return what

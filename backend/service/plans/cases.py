@@ -19,7 +19,7 @@ from backend.domain.planner.target_choice import TargetChoice, TargetGoal
 from backend.domain.recipe.capability_table import supported
 from backend.domain.recipe.quantize_step import rotates
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate, Step, read
-from backend.domain.rules import check, gguf_rules
+from backend.domain.rules import check, gguf_rules, kernel_rules
 from backend.domain.rules.nearest_recipe import with_dividing_group
 from backend.domain.rules.plan import Verdict
 from backend.domain.rules.target_facts import MEMORY, Reason, TargetFacts
@@ -57,6 +57,11 @@ class Case:
     def works(self) -> bool:
         """True if the recipe is valid and, for `auto`, an instance meets the goal."""
         return self.verdict.valid and (self.choice is None or self.choice.winner is not None)
+
+    @property
+    def served(self) -> bool:
+        """True if it works, and something at the target serves the result."""
+        return self.works and kernel_rules.find_unserved_format(self.model, self.recipe, self.facts) is None
 
 
 def resolve(

@@ -148,13 +148,13 @@ def test_the_job_runs_here_and_keeps_where_its_result_is_to_be_served(studio_hom
 
 def test_this_machine_is_not_measured_while_a_job_runs_and_speed_is_known_after(studio_home: Workspace) -> None:
     running = studio.optimize_job(studio_home, JobState.RUNNING)
-    at = studio.open_page("build", model="starter", recipe=AWQ)
+    at = studio.open_page("build", model="starter", recipe="w8a8")
     assert "Speed is unknown until" in studio.says(at)
     at.button(key="build_measure-here").click().run()
     studio.check(at)
     assert running.title in at.error[0].value and "is running" in at.error[0].value
     measured.probed(studio_home)
-    text = studio.says(studio.open_page("build", model="starter", recipe=AWQ))
+    text = studio.says(studio.open_page("build", model="starter", recipe="w8a8"))
     assert "| Time per output token |" in text and "Not measured." in text
 
 

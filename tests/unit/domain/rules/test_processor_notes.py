@@ -46,5 +46,7 @@ def test_4_bits_are_not_served_by_vllms_build_without_avx512(step: dict[str, obj
     assert old is not None and "without AVX-512" in old and newer is None and unknown is None
     plan = check.check_recipe(card, chosen, TargetFacts(features=("avx2",))).plan
     assert plan is not None and f"{old}." in plan.notes and processor_notes.FOUR_SLOW not in plan.notes
+    assert kernel_rules.kernel_title(card, chosen, TargetFacts(features=("avx2",)), 1) == ""
+    assert kernel_rules.kernel_title(card, chosen, TargetFacts(features=("avx512f",)), 1)
     eight = recipe.read({"steps": [{"quantize": {"method": "w8a8"}}]})
     assert kernel_rules.find_unserved_format(card, eight, TargetFacts(features=("avx2",))) is None
