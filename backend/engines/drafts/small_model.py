@@ -58,7 +58,6 @@ class Small(Proposer):
         return module
 
     def loss(self, batch: Batch, loss: Loss) -> torch.Tensor:
-
         places = batch.predicting
         final = batch.final[places]
         with half_precision(batch.tokens.device.type):

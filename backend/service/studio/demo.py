@@ -108,12 +108,7 @@ def valid_recipes(workspace: Workspace, model: ModelCard) -> tuple[Recipe, ...]:
     """Return the recipes that are tried on this machine: valid by the rules, and served here."""
     own = model.origin == demo_model.STARTER
     names = candidate_names(starter=own, gpu=probe.has_nvidia(), features=tuple(probe.probe()["flags"]))
-    served = (
-        RECIPES[name]
-        for name in names
-        if cases.resolve(workspace, model, RECIPES[name]).works
-        and variants.why_recipe_unserved(workspace, model, RECIPES[name]) is None
-    )
+    served = (RECIPES[name] for name in names if cases.resolve(workspace, model, RECIPES[name]).served)
     return tuple(islice(served, count_tried(starter=own, gguf=find_gguf(model) is not None)))
 
 
