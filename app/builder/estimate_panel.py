@@ -56,8 +56,10 @@ def show(opened: Workspace, estimate: Estimate) -> None:
         there = f" on {plain(where)}" if target_kind(estimate.target) in {"instance", "accelerator"} else ""
         st.markdown(_table(f"To make it{there}", estimate_figures.job_rows(estimate)))
     st.caption(f"Price: {plain(estimate_figures.price_text(estimate))}.")
-    # 4. What is unknown, and the formulas.
+    # 4. What is unknown, and the formulas. The plan's note says already why nothing serves it.
     for reason in estimate.unknown:
+        if estimate.unserved is not None and estimate.unserved in reason:
+            continue
         st.caption(f":material/help: Unknown: {message(reason)}.")
     _formulas(estimate)
 

@@ -14,6 +14,8 @@ ANSWERING = 0.45
 """Share of the time budget in which the target answers."""
 KEPT_LAYERS = {"small": 1, "eagle3": 4, "medusa": 1}
 """Layers whose hidden states are stored in 16 bits, the last included."""
+TARGET_BYTES = 4
+"""A parameter of the target: fp32 where the processor only emulates 16 bits. The queue may give it to any."""
 ROWS, VALUES = 256, 24
 """Positions whose logits are in memory at once (some tens of megabytes, which a processor's cache still helps with),
 and fp32 values a position and token of the vocabulary."""
@@ -37,7 +39,7 @@ def memory_bytes(model: ModelCard, options: Training) -> int:
     """Return the peak memory in bytes, the runtime left out."""
     rows = 4 * ROWS * VALUES * model.vocabulary
     return (
-        model.weights_bytes
+        max(model.weights_bytes, TARGET_BYTES * model.parameters)
         + LEARNED_BYTES * parameters(model, options)
         + rows
         + _stored_bytes(model, options)

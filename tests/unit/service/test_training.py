@@ -38,7 +38,7 @@ def test_a_training_is_queued_with_its_claim(opened: Workspace) -> None:
     spec = training.prepare(opened, "starter", Training(minutes=2))
     job = training.submit(opened, spec)
     assert (job.kind, job.title) == ("train", "Train a draft for starter: small model, LK hybrid")
-    assert job_rows.make_claim(spec, job.terms).memory_bytes > spec.model.weights_bytes
+    assert job_rows.make_claim(spec, job.terms).memory_bytes > 4 * spec.model.parameters
     assert set(jobs.specification(opened, job.id)["seen"]) == {spec.model.path}
 
 
