@@ -198,6 +198,9 @@ def report(document: dict[str, Any]) -> str:
             f"vocabulary, {WINDOWS} windows of 512 tokens of each text that no calibration saw, 95 % interval over",
             "windows. Made as an optimize job at its defaults on 2 cores; its time and memory hold the scoring of one "
             "window too. Served at 1 stream, 12 requests of 32 tokens; no comparison with the original is meant.",
+            "The weights were a file in Q4_1 once and lie on its grid (blocks of 32 with a smallest value), which GGUF",
+            "types with such blocks hold almost without loss: their KL is better than that of a model made in 16 bits.",
+            "No named task was scored: no data set is on this machine.",
             "",
             *(
                 f"| {' | '.join(cells)} |"

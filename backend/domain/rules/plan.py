@@ -161,7 +161,7 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
         notes += [note] if note else []
     # 2. What it does not give anywhere.
     notes += _kernel_notes(model, recipe, facts) + gguf_rules.notes(model, recipe)
-    notes += rotation_rules.note(model, recipe)
+    notes += rotation_rules.notes(model, recipe)
     return notes + speculation_rules.notes(recipe)
 
 

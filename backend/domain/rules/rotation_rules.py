@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from backend.domain.figures import figure
 from backend.domain.model.facts import ModelFacts
 from backend.domain.needs import rotation, serving_memory
-from backend.domain.recipe.quantize_step import rotates
+from backend.domain.recipe.quantize_step import option_value, rotates
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe, Speculate
 from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules.target_facts import Reason, TargetFacts
+
+WORSE = {"fp8": (0.034, 0.083), "nvfp4": (0.476, 1.591), "mxfp4": (1.346, 2.044)}
+"""Method -> mean KL of SmolLM2-135M-Instruct on chat at the method's defaults, without and with a rotation
+(benchmarks/results/methods.md, 2026-11-28)."""
 
 
 def check_rotation(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Iterator[Reason]:
@@ -49,11 +53,25 @@ def mend(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Recipe:
     return recipe.model_copy(update={"steps": steps})
 
 
-def note(model: ModelFacts, recipe: Recipe) -> list[str]:
-    """Return what a rotation adds to the file: an output head of its own where the embedding was it."""
-    if rotation.untied(model, recipe) is model:
+def notes(model: ModelFacts, recipe: Recipe) -> list[str]:
+    """Return what a rotation costs: quality with some methods, and an output head of its own where the embedding was
+    it."""
+    if not rotates(recipe):
         return []
-    head = serving_memory.weights(model, recipe).head
-    return [
-        f"The rotation gives the model an output head of its own beside the embedding: {figure(head / 1e6)} MB more."
-    ]
+    step, found = recipe.step("quantize"), list[str]()
+    assert isinstance(step, Quantize)
+    # 1. The methods that were measured to lose more with it.
+    if step.method in WORSE and option_value(step, "activations") != "none":
+        before, after = WORSE[step.method]
+        found.append(
+            f"A rotation helps where activations are rounded to integers. With `{step.method}` it raised the mean KL "
+            f"of SmolLM2-135M-Instruct from {before} to {after}: make it without `rotate` too, and compare."
+        )
+    # 2. The head.
+    if rotation.untied(model, recipe) is not model:
+        head = serving_memory.weights(model, recipe).head
+        found.append(
+            "The rotation gives the model an output head of its own beside the embedding: "
+            f"{figure(head / 1e6)} MB more."
+        )
+    return found

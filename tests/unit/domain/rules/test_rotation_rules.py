@@ -89,3 +89,19 @@ def test_the_job_takes_longer_and_needs_room_for_the_rotated_model() -> None:
     )
     assert rotated.disk_bytes > plain.disk_bytes and "rotated" in rotated.formulas["disk"]
     assert "rotate" in job_duration.PHASES
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        ({"method": "fp8"}, True),
+        ({"method": "nvfp4"}, True),
+        ({"method": "nvfp4", "activations": "none"}, False),
+        ({"method": "w8a8"}, False),
+    ],
+)
+def test_a_plan_says_with_which_methods_a_rotation_lost_more(options: dict[str, Any], warned: bool) -> None:
+    for rotate in (True, False):
+        plan = check.check_recipe(card(), read({"quantize": {**options, "rotate": rotate}}), TargetFacts()).plan
+        assert plan is not None
+        assert any("raised the mean KL" in note for note in plan.notes) == (warned and rotate)
