@@ -58,20 +58,20 @@ def notes(model: ModelFacts, recipe: Recipe) -> list[str]:
     it."""
     if not rotates(recipe):
         return []
-    step, found = recipe.step("quantize"), list[str]()
+    step, sentences = recipe.step("quantize"), list[str]()
     assert isinstance(step, Quantize)
     # 1. The methods that were measured to lose more with it.
     if step.method in WORSE and option_value(step, "activations") != "none":
         before, after = WORSE[step.method]
-        found.append(
+        sentences.append(
             f"A rotation helps where activations are rounded to integers. With `{step.method}` it raised the mean KL "
             f"of SmolLM2-135M-Instruct from {before} to {after}: make it without `rotate` too, and compare."
         )
     # 2. The head.
     if rotation.untied(model, recipe) is not model:
         head = serving_memory.weights(model, recipe).head
-        found.append(
+        sentences.append(
             "The rotation gives the model an output head of its own beside the embedding: "
             f"{figure(head / 1e6)} MB more."
         )
-    return found
+    return sentences
