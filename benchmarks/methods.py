@@ -146,7 +146,10 @@ def is_made(workspace: Workspace, row: dict[str, Any]) -> bool:
 
 
 def serve(workspace: Workspace, artifact: str, engines: Sequence[EngineName]) -> dict[str, Any]:
-    """Serve the artifact by each engine that takes it; return tokens/s, time to ready and memory, or why not."""
+    """Serve the artifact, ruined or not, by each engine that takes it.
+
+    Return tokens/s, time to ready and memory, or why not.
+    """
     served: dict[str, Any] = {}
     options = evaluations.read_options(**LOAD)
     # 1. The engines that take it.
@@ -154,13 +157,13 @@ def serve(workspace: Workspace, artifact: str, engines: Sequence[EngineName]) ->
     for engine in engines:
         source = f"{artifact}@engine={engine}"
         try:
-            evaluations.prepare(workspace, [source], options)
+            evaluations.prepare(workspace, [source], options, anyway=True)
             sources[engine] = source
         except WhetstoneError as refusal:
             served[engine] = {"refused": str(refusal)}
     # 2. Their measurement in one job.
     if sources:
-        job = evaluations.submit(workspace, evaluations.prepare(workspace, list(sources.values()), options))
+        job = evaluations.submit(workspace, evaluations.prepare(workspace, [*sources.values()], options, anyway=True))
         supervisors.ensure_running(workspace)
         ended = jobs.wait(workspace, job.id)
         if ended.state is not JobState.SUCCEEDED:

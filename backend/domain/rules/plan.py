@@ -157,8 +157,9 @@ def _serving_notes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> lis
         notes.append(CUT_CACHE)
     vllm_serves = gguf_rules.find_step(recipe) is None
     if vllm_serves and facts.hardware == "cpu" and facts.features is not None:
-        note = processor_notes.processor_note(model, recipe, facts.features)
-        notes += [note] if note else []
+        for of_processor in (processor_notes.processor_note, processor_notes.dtype_note):
+            note = of_processor(model, recipe, facts.features)
+            notes += [note] if note else []
     # 2. What it does not give anywhere.
     notes += _kernel_notes(model, recipe, facts) + gguf_rules.notes(model, recipe)
     notes += rotation_rules.notes(model, recipe)
