@@ -53,16 +53,16 @@ def test_4_bits_are_not_served_by_vllms_build_without_avx512(step: dict[str, obj
 
 
 @pytest.mark.parametrize(
-    ("serving", "features", "told"),
+    ("serving", "features", "warned"),
     [
         ({}, ("avx2",), True),
         ({"dtype": "float32"}, ("avx2",), False),
         ({}, ("avx2", "avx512f"), False),
     ],
 )
-def test_emulated_16_bit_products_are_told(serving: dict[str, str], features: tuple[str, ...], told: bool) -> None:
+def test_emulated_16_bit_products_are_told(serving: dict[str, str], features: tuple[str, ...], warned: bool) -> None:
     card = models.card("starter")
     assert card is not None
     chosen = recipe.read({"steps": [{"compile": {}}], "serving": serving})
     plan = check.check_recipe(card, chosen, TargetFacts(features=features)).plan
-    assert plan is not None and (processor_notes.HALF_EMULATED in plan.notes) == told
+    assert plan is not None and (processor_notes.HALF_EMULATED in plan.notes) == warned
