@@ -182,7 +182,7 @@ def served(kind: str) -> list[str]:
 
 
 def make_variants(folder: Path, kind: str) -> list[Path]:
-    """The original, and it after each technique that is served."""
+    """Make the original, and it after each technique; return those that are served."""
     source = tiny(folder / "source", kind)
     for technique in techniques(kind):
         options = TECHNIQUES[technique]

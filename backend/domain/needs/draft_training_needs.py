@@ -15,7 +15,7 @@ ANSWERING = 0.45
 KEPT_LAYERS = {"small": 1, "eagle3": 4, "medusa": 1}
 """Layers whose hidden states are stored in 16 bits, the last included."""
 TARGET_BYTES = 4
-"""A parameter of the target: fp32 where the processor only emulates 16 bits. The queue may give it to any."""
+"""A parameter of the target: fp32 where the processor only emulates 16 bits. The job may run on such a machine."""
 ROWS, VALUES = 256, 24
 """Positions whose logits are in memory at once (some tens of megabytes, which a processor's cache still helps with),
 and fp32 values a position and token of the vocabulary."""

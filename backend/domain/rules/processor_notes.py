@@ -35,7 +35,7 @@ EIGHT_VNNI = (
     f"{instruction_sets.describe_speeds('vnni', 8)}."
 )
 EIGHT_NONE = (
-    "This processor has no 8-bit instructions: W8A8 saves memory here, and hardly time; products are "
+    "This processor has no 8-bit instructions: W8A8 saves memory here, and may be slower than 16 bits; products are "
     f"{instruction_sets.describe_speeds('none', 8)}. oneDNN adds them in pairs in 16 bits there, which large values "
     "overflow: answers are further from the original than the file's quality says, so measure the quality as served."
 )
