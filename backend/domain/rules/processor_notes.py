@@ -35,7 +35,8 @@ EIGHT_VNNI = (
     f"{instruction_sets.describe_speeds('vnni', 8)}."
 )
 EIGHT_NONE = (
-    "This processor has no 8-bit instructions: W8A8 saves memory here, and may be slower than 16 bits; products are "
+    "This processor has no 8-bit instructions: W8A8 saves memory here, and is slower than 16 bits at few streams; "
+    "products are "
     f"{instruction_sets.describe_speeds('none', 8)}. oneDNN adds them in pairs in 16 bits there, which large values "
     "overflow: answers are further from the original than the file's quality says, so measure the quality as served."
 )
@@ -43,12 +44,12 @@ EIGHT_NONE = (
 (RMS) on an AMD EPYC without AVX-512, and none with weights of at most 63 (2026-11-28)."""
 
 HALF_EMULATED = (
-    "vLLM emulates 16-bit products on this processor. `dtype: float32` in `serving` had 2.5 times the tokens/s at 4 "
-    "streams, and 1.07 times at one, with weights of twice the size (SmolLM2-135M-Instruct, one core of an AMD EPYC "
+    "vLLM emulates 16-bit products on this processor. `dtype: float32` in `serving` had 2.1 to 2.6 times the tokens/s "
+    "at 4 streams, and as many at one, with weights of twice the size (SmolLM2-135M-Instruct, one core of an AMD EPYC "
     "without AVX-512)."
 )
-"""vLLM 0.32 offline, 48 tokens an answer, four answers each: 22.4 and 24.0 tokens/s at 1 stream, 25.5 and 65.4 at 4
-(2026-11-28)."""
+"""vLLM 0.32 offline, 48 tokens an answer, four answers each, two runs (2026-11-28): bfloat16 22.4 and 21.6 tokens/s at
+1 stream, float32 24.0 and 21.4; at 4 streams 25.5 and 25.2, 65.4 and 54.1."""
 
 
 def dtype_note(model: ModelFacts, recipe: Recipe, features: Collection[str]) -> str | None:
