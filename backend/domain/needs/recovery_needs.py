@@ -10,6 +10,7 @@ from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.recipe.recovery import (
+    KEPT_SEQUENCES,
     MOST_STEPS,
     MOST_VALIDATION,
     TIMED_VALIDATIONS,
@@ -35,7 +36,7 @@ GROUP_VALUES = 32
 FORMULA = (
     "the whole model in fp32: 4 bytes a parameter, 5 more for each pruned weight (its mask, and the sum with its "
     "adapter) or 4 for each quantized one (the product with its scale; 16 where it is learned), 4 more a parameter for "
-    "the teacher, and the activations and logits of one batch"
+    f"the teacher, its last states of {KEPT_SEQUENCES} sequences, and the activations and logits of one batch"
 )
 TIME_FORMULA = "2 x parameters x tokens of two validations and one step / the rate of 16-bit operations"
 
@@ -81,8 +82,9 @@ def _memory_bytes(model: ModelFacts, recipe: Recipe, step: Recovery) -> int:
         weights += 4 * parts.linears + 4 * (TRAINED_VALUES - 1) * trained
         weights += 4 * TRAINED_VALUES * parts.linears // GROUP_VALUES
     # 2. One batch on its way through the model and back.
-    tokens, widths = step.batch * calibration_size(recipe)[1], model.hidden_size + model.intermediate_size
-    activations = tokens * (LAYER_VALUES * model.layers * widths + VOCABULARY_VALUES * model.vocabulary)
+    length, widths = calibration_size(recipe)[1], model.hidden_size + model.intermediate_size
+    tokens, taught = step.batch * length, KEPT_SEQUENCES * length * model.hidden_size if step.teacher else 0
+    activations = taught + tokens * (LAYER_VALUES * model.layers * widths + VOCABULARY_VALUES * model.vocabulary)
     return weights + 4 * activations
 
 

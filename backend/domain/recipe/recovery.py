@@ -23,6 +23,8 @@ VALIDATIONS, MOST_VALIDATION = 20, 16
 TIMED_VALIDATIONS = 10
 """Validations after the start where minutes end the training: there they take from the steps."""
 MOST_STEPS = 10_000
+KEPT_SEQUENCES = 256
+"""The most sequences of which a teacher's last states are kept, so that one which comes again costs its head alone."""
 WIDE_RATE = 1.5
 """Measured on the starter, 3e-3 at its hidden size of 512, and from there by 1 / width, as Adam's rate for a hidden
 matrix goes (Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""

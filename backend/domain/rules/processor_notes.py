@@ -41,7 +41,8 @@ EIGHT_NONE = (
     "overflow: answers are further from the original than the file's quality says, so measure the quality as served."
 )
 """oneDNN's developer guide, "Nuances of int8 Computations". vLLM's product of random integers had an error of 19 %
-(RMS) on an AMD EPYC without AVX-512, and none with weights of at most 63 (2026-11-28)."""
+(RMS) on an AMD EPYC without AVX-512, and none with weights of at most 63; SmolLM2-135M-Instruct in W8A8 lost 0.083 nats
+a token of chat as served, and 0.026 by its file (2026-11-28)."""
 
 HALF_EMULATED = (
     "vLLM emulates 16-bit products on this processor. `dtype: float32` in `serving` had 2.1 to 2.6 times the tokens/s "

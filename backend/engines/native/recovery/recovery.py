@@ -36,6 +36,7 @@ from backend.engines.native.recovery import training_state
 from backend.engines.native.recovery.adapters import PrunedWeights, load
 from backend.engines.native.recovery.quantized_weights import QuantizedWeights
 from backend.engines.native.recovery.sequences import Split, sequence_numbers, split_data
+from backend.engines.native.recovery.teacher import Teacher
 from backend.engines.native.recovery.training_state import Point, State
 from backend.layered.layer_passes import memory_errors
 from backend.layered.matrix_products import fast_products
@@ -141,7 +142,7 @@ class _Run:
         self.request, self.split, self.progress, self.options = request, split, progress, request.options
         self.learned = open_learned(request)
         self.model, self.named = self.learned.model, self.learned.named()
-        self.teacher = load(request.original_dir, request.device)[0] if self.options.teacher else None
+        self.teacher = Teacher(request.original_dir, request.device) if self.options.teacher else None
         width: int = self.model.config.get_text_config().hidden_size
         usual = SCALES_RATE if isinstance(self.options, RecoverQuantized) else WIDE_RATE / width
         self.highest = self.options.learning_rate or usual
@@ -187,7 +188,9 @@ class _Run:
             self.split = self.split._replace(training=torch.load(path, weights_only=True))
             return
         # 2. Let the original go on from the first part of each sequence.
-        model = self.teacher if self.teacher is not None else load(self.request.original_dir, self.request.device)[0]
+        model = (
+            self.teacher.model if self.teacher is not None else load(self.request.original_dir, self.request.device)[0]
+        )
         begun, written = self.split.training[:, : max(1, length // BEGINNING)], []
         self.progress.note(f"The original writes the {len(begun)} sequences that are learned from.")
         for number, part in enumerate(torch.split(begun, ANSWERED)):
@@ -348,10 +351,10 @@ class _Run:
         logits = self.model(tokens, use_cache=False).logits[:, :-1].flatten(0, 1)
         if self.teacher is None:
             return torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
-        with torch.no_grad():
-            target = self.teacher(tokens, use_cache=False).logits[:, :-1].flatten(0, 1).log_softmax(-1)
-        pair = (target, logits.log_softmax(-1)) if reverse else (logits.log_softmax(-1), target)
-        return torch.nn.functional.kl_div(*pair, reduction="batchmean", log_target=True)
+        target = self.teacher.logits(tokens)[:, :-1].flatten(0, 1).log_softmax(-1)
+        own = logits.log_softmax(-1)
+        below, above = (target, own) if reverse else (own, target)
+        return torch.nn.functional.kl_div(below, above, reduction="batchmean", log_target=True)
 
     def _ended(self) -> str:
         state = self.state
