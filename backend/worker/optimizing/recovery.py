@@ -119,6 +119,8 @@ class RecoveryStage(NamedTuple):
     samples: int
     """The sequences that calibrated, which are not learned from."""
     length: int
+    keep_zeros: bool = True
+    """False for a smaller model, in which no weight has to stay at zero."""
 
 
 def recover_pruned(stage: RecoveryStage, options: Recover, device: str, progress: Progress) -> dict[str, Any]:
@@ -138,6 +140,7 @@ def recover_pruned(stage: RecoveryStage, options: Recover, device: str, progress
         length=stage.length,
         seed=stage.seed,
         device=device,
+        keep_zeros=stage.keep_zeros,
         work_dir=folder / "recover",
     )
     return _run_recovery(request, progress)

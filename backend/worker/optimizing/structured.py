@@ -83,6 +83,7 @@ def make_smaller(request: CutRequest, recover: Recover | None, folder: Path, pro
         texts=request.calibration_texts,
         samples=request.samples,
         length=request.length,
+        keep_zeros=False,
     )
     facts["recovery"] = recovery.recover_pruned(trained, recover, request.devices[0], progress)
     return SmallerModel(folder / recovery.RECOVERED, facts)

@@ -2,8 +2,8 @@
 
 The product of an adapter is masked, so that merging keeps every zero: MaskLoRA of PERP (Zimmer et al. 2023, arXiv
 2312.15230; `MaskLoRALayer` of the authors' code): a pruned W is used as W + s M (B A), with M one where W is not zero.
-LoRA: Hu et al. 2021 (arXiv 2106.09685), section 4.1. Here as torch's parametrizations of `weight`, so any module with
-such a matrix will do. Knows no text and no training.
+LoRA: Hu et al. 2021 (arXiv 2106.09685), section 4.1. Masked ones are torch's parametrizations of `weight`, so any
+module with such a matrix will do. Knows no text and no training.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend import files
 from backend.domain.errors import ImpossibleStack, ModelDamaged, WorkError
@@ -90,11 +90,13 @@ def write_changed(source: Path, folder: Path, changed: Mapping[str, torch.Tensor
 class PrunedWeights:
     """A pruned model whose matrices are learned by adapters; all else is frozen."""
 
-    def __init__(self, folder: Path, linears: Collection[str], rank: int, seed: int, device: str) -> None:
+    def __init__(
+        self, folder: Path, linears: Collection[str], rank: int, seed: int, device: str, *, keep_zeros: bool = True
+    ) -> None:
         """Load the model of `folder`. Raises ImpossibleStack and ModelDamaged as `load`."""
         self.folder = folder
         self.model, self.paths = load(folder, device, linears)
-        self.adapters = Adapters(self.model, self.paths.values(), rank, seed)
+        self.adapters = Adapters(self.model, self.paths.values(), rank, seed, keep_zeros=keep_zeros)
 
     def named(self) -> dict[str, torch.nn.Parameter]:
         """Return what is learned, in order."""
@@ -117,58 +119,104 @@ SCALE = 2.0
 """s: alpha over rank of LoRA; the learning rate was chosen with it."""
 
 
+class Factors(NamedTuple):
+    """Two factors that are learned; their product B A is added to a matrix [rows, columns], SCALE times."""
+
+    a: torch.nn.Parameter
+    """[rank, columns]"""
+    b: torch.nn.Parameter
+    """[rows, rank]"""
+
+
 class Adapters:
     """Low-rank adapters of `paths`, modules of `model` with a `weight` of two dimensions; all else is frozen.
 
-    At first the product is zero: A is uniform in +- 1/sqrt(columns), seeded by `seed` and the path, and B zero.
+    At first the product is zero: A is uniform in +- 1/sqrt(columns), seeded by `seed` and the path, and B zero. With
+    `keep_zeros` the product is masked and added to the matrix. Without it nothing needs the whole product: a linear's
+    input goes through the two factors beside its matrix, as in LoRA, which spares the gradient of the matrix, a third
+    of the operations of a step.
     """
 
-    def __init__(self, model: Any, paths: Iterable[str], rank: int, seed: int) -> None:
-        from torch.nn.utils import parametrize
-
+    def __init__(self, model: Any, paths: Iterable[str], rank: int, seed: int, *, keep_zeros: bool = True) -> None:
         self.model, self.paths = model, sorted(paths)
+        self.factors: dict[str, Factors] = {}
         model.requires_grad_(False)
         for path in self.paths:
             module = model.get_submodule(path)
             own = (seed * 1_000_003 + zlib.crc32(path.encode())) % 2**63
-            parametrize.register_parametrization(module, "weight", masked(module.weight.detach(), rank, own))
+            factors = _draw_factors(module.weight, rank, own)
+            if keep_zeros or not _add_beside(module, factors):
+                _add_masked(module, factors)
+            self.factors[path] = factors
 
     def named(self) -> dict[str, torch.nn.Parameter]:
         """Return A and B of each path, in order."""
-        factors: dict[str, torch.nn.Parameter] = {}
-        for path in self.paths:
-            adapter = self.model.get_submodule(path).parametrizations.weight[0]
-            factors |= {f"{path}.a": adapter.a, f"{path}.b": adapter.b}
-        return factors
+        return {
+            f"{path}.{name}": factor for path in self.paths for name, factor in self.factors[path]._asdict().items()
+        }
 
     def merged(self, path: str, dtype: torch.dtype) -> torch.Tensor:
         """Return the matrix with its adapter in it, in `dtype`. Raises WorkError if it is not finite."""
         import torch
+        from torch.nn.utils import parametrize
 
+        module, factors = self.model.get_submodule(path), self.factors[path]
         with torch.no_grad():
-            weight: torch.Tensor = self.model.get_submodule(path).weight.to(dtype).cpu()
+            whole = module.weight if parametrize.is_parametrized(module) else module.weight + _product(factors)
+            weight: torch.Tensor = whole.to(dtype).cpu()
         if not bool(weight.isfinite().all()):
             raise WorkError(f"{path} is not finite after recovery: lower `learning_rate`.")
         return weight
 
 
-def masked(weight: torch.Tensor, rank: int, seed: int) -> Any:
-    """Make the parametrization of `weight` [rows, columns]: from it to itself with the masked product added."""
+def _draw_factors(weight: torch.Tensor, rank: int, seed: int) -> Factors:
+    """Draw A for `weight` [rows, columns]; B is zero, so that the product is zero at first."""
     import torch
-    from torch import nn
 
-    # B is zero, so that the product is zero at first; the mask keeps what was pruned at zero.
+    rows, columns = weight.shape
+    generator = torch.Generator().manual_seed(seed)
+    drawn = (2 * torch.rand(rank, columns, generator=generator) - 1) / columns**0.5
+    zeros = torch.zeros(rows, rank, device=weight.device)
+    return Factors(torch.nn.Parameter(drawn.to(weight.device)), torch.nn.Parameter(zeros))
+
+
+def _product(factors: Factors) -> torch.Tensor:
+    """Multiply the factors: [rows, columns], scaled."""
+    product: torch.Tensor = SCALE * factors.b @ factors.a
+    return product
+
+
+def _add_masked(module: Any, factors: Factors) -> None:
+    """Add the product to the module's matrix, but where that is zero: the mask keeps what was pruned at zero."""
+    from torch import nn
+    from torch.nn.utils import parametrize
+
     class Masked(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            rows, columns = weight.shape
-            generator = torch.Generator().manual_seed(seed)
-            drawn = (2 * torch.rand(rank, columns, generator=generator) - 1) / columns**0.5
-            self.a = nn.Parameter(drawn.to(weight.device))
-            self.b = nn.Parameter(torch.zeros(rows, rank, device=weight.device))
-            self.mask = weight != 0
+            self.a, self.b = factors
+            self.mask = module.weight.detach() != 0
 
         def forward(self, original: torch.Tensor) -> torch.Tensor:
-            return original + self.mask * (SCALE * self.b @ self.a)
+            changed: torch.Tensor = original + self.mask * _product(factors)
+            return changed
 
-    return Masked()
+    parametrize.register_parametrization(module, "weight", Masked())
+
+
+def _add_beside(module: Any, factors: Factors) -> bool:
+    """Add to the module's output what its input gives through the factors; return False where its kind is not known."""
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    if not isinstance(module, nn.Linear | Conv1D):
+        return False
+    whole = isinstance(module, Conv1D)
+
+    # A linear multiplies by the transposed matrix, GPT-2's by the matrix itself.
+    def add(_: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> Any:
+        first, second = (factors.b, factors.a) if whole else (factors.a.T, factors.b.T)
+        return output + SCALE * (inputs[0] @ first) @ second
+
+    module.register_forward_hook(add)
+    return True

@@ -77,6 +77,8 @@ class RecoverRequest(Frozen):
     """Must not exist yet, or be empty."""
     linears: tuple[str, ...] = ()
     """The pruned matrices, as the checkpoint names their modules; none for a quantized one, whose own are taken."""
+    keep_zeros: bool = True
+    """False for a smaller model, in which no weight has to stay at zero: its training takes fewer operations."""
     options: Recover | RecoverQuantized
     texts: list[str]
     samples: int
@@ -127,7 +129,8 @@ def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
 def open_learned(request: RecoverRequest) -> PrunedWeights | QuantizedWeights:
     """Load the model of the request with what it learns. Raises ImpossibleStack and ModelDamaged."""
     if isinstance(request.options, Recover):
-        return PrunedWeights(request.start_dir, request.linears, request.options.rank, request.seed, request.device)
+        rank, zeros = request.options.rank, request.keep_zeros
+        return PrunedWeights(request.start_dir, request.linears, rank, request.seed, request.device, keep_zeros=zeros)
     plain = request.plain_dir or request.original_dir
     return QuantizedWeights(plain, request.start_dir, request.options.learn, request.device)
 

@@ -193,6 +193,29 @@ def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: 
     assert len(adapters.named()) == 2 * 14
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "falcon-7b"])
+def test_where_no_zero_has_to_stay_the_factors_beside_a_matrix_give_the_same(tmp_path: Path, kind: str) -> None:
+    """Outputs, gradients and the merged matrix are those of the product that is added to the matrix."""
+    import torch
+
+    from backend.engines.native.recovery.adapters import Adapters, load
+
+    case = Case.prune(families.tiny(tmp_path / kind, kind, layers=1))
+    tokens, results = torch.arange(32)[None], []
+    for keep_zeros in (True, False):
+        model, paths = load(case.model, "cpu", case.linears)
+        adapters = Adapters(model, paths.values(), 4, seed=0, keep_zeros=keep_zeros)
+        with torch.no_grad():
+            for number, factor in enumerate(adapters.named().values()):
+                factor.add_(torch.randn(factor.shape, generator=torch.Generator().manual_seed(number)) / 10)
+        logits = model(tokens).logits
+        logits.square().mean().backward()
+        gradients = [factor.grad for factor in adapters.named().values()]
+        merged = [adapters.merged(path, torch.float32) for path in adapters.paths]
+        results.append((logits, gradients, merged))
+    torch.testing.assert_close(results[1], results[0], atol=1e-5, rtol=1e-3)
+
+
 def test_without_a_rate_of_its_own_it_is_by_the_width_of_the_model(case: Case, tmp_path: Path) -> None:
     result = case.recover(tmp_path / "out", Recover(steps=1))
     assert result.learning_rate == pytest.approx(1.5 / 64)
