@@ -34,9 +34,10 @@ TRAINED_PASSES = 3
 GROUP_VALUES = 32
 """The fewest weights that share a scale."""
 FORMULA = (
-    "the whole model in fp32: 4 bytes a parameter, 5 more for each pruned weight (its mask, and the sum with its "
-    "adapter) or 4 for each quantized one (the product with its scale; 16 where it is learned), 4 more a parameter for "
-    f"the teacher, its last states of {KEPT_SEQUENCES} sequences, and the activations and logits of one batch"
+    "the whole model in fp32: 4 bytes a parameter, 5 more for each weight of a matrix pruned to zeros (its mask, and "
+    "the sum with its adapter) or 4 for each quantized one (the product with its scale; 16 where it is learned), 4 "
+    f"more a parameter for the teacher, its last states of {KEPT_SEQUENCES} sequences, and the activations and logits "
+    "of one batch"
 )
 TIME_FORMULA = "2 x parameters x tokens of two validations and one step / the rate of 16-bit operations"
 
@@ -76,7 +77,9 @@ def _memory_bytes(model: ModelFacts, recipe: Recipe, step: Recovery) -> int:
     weights = model.parameters * (8 if step.teacher else 4)
     if isinstance(step, Recover):
         copies = sum(shape.copies * (shape.inputs + shape.outputs) for shape in linears(model))
-        weights += 5 * parts.linears + 4 * TRAINED_VALUES * copies * model.layers * step.rank
+        pruning = recipe.step("prune")
+        masked = not (isinstance(pruning, Prune) and pruning.structured)
+        weights += 5 * parts.linears * masked + 4 * TRAINED_VALUES * copies * model.layers * step.rank
     else:
         trained = parts.linears if step.learn == "weights" else 0
         weights += 4 * parts.linears + 4 * (TRAINED_VALUES - 1) * trained
