@@ -20,8 +20,9 @@ SPARE_SEQUENCES = 12
 
 VALIDATIONS, MOST_VALIDATION = 20, 16
 """Validations after the start, and the most sequences of each: their cost comes on top of the steps."""
-TIMED_VALIDATIONS = 10
-"""Validations after the start where minutes end the training: there they take from the steps."""
+TIMED_VALIDATIONS, FEWEST_TIMED = 10, 3
+"""The most and the fewest validations after the start where minutes end the training: there they take from the
+steps."""
 MOST_STEPS = 10_000
 KEPT_SEQUENCES = 256
 """The most sequences of which a teacher's last states are kept, so that one which comes again costs its head alone."""

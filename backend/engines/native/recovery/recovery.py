@@ -22,6 +22,7 @@ from backend.domain.errors import WorkError
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import (
+    FEWEST_TIMED,
     TIMED_VALIDATIONS,
     VALIDATIONS,
     WIDE_RATE,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 VERSIONS = ("torch", "transformers", "safetensors")
 WARM_UP = 0.05
 """The share of the steps over which the learning rate rises."""
+VALIDATING = 0.2
+"""The share of the minutes that validations may take, but for the fewest."""
 MOST_GRADIENT = 1.0
 """Norm to which the gradient is cut."""
 SAVED_EVERY_S = 30.0
@@ -157,6 +160,7 @@ class _Run:
         self.saved = time.monotonic()
         self.state, self.best = self._begin()
         self.began = time.monotonic() - self.state.seconds
+        self.validated = self.share
         if self.options.answers:
             self._write_answers()
 
@@ -273,8 +277,8 @@ class _Run:
         """Make one step; validate every `every` steps, and save the state at times."""
         # 1. One optimizer step at the rate of its time.
         state = self.state
-        minutes, before = self.options.minutes, self.share
-        share = rate(state.step, self.options.steps) if minutes is None else rate_at(before)
+        minutes = self.options.minutes
+        share = rate(state.step, self.options.steps) if minutes is None else rate_at(self.share)
         for group, highest in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = highest * share
         training = self.split.training
@@ -284,26 +288,30 @@ class _Run:
         # 2. Stop, validate or save.
         if not math.isfinite(state.summed):
             state.stopped = "not finite"
-        elif self._validates(before):
+        elif self._is_validation_due():
             self._validate()
         elif time.monotonic() - self.saved > SAVED_EVERY_S:
             self._save()
         timed = self.options.minutes is not None
         self.progress.advance(round(time.monotonic() - self.began, 1) if timed else state.step, loss=loss)
 
-    def _validates(self, before: float) -> bool:
-        """Return whether the step that began at the share `before` is followed by a validation."""
+    def _is_validation_due(self) -> bool:
+        """Return whether the last step is followed by a validation."""
         if self.options.minutes is None:
             return self.state.step % self.every == 0 or self.state.step == self.options.steps
-        return self.share >= 1 or int(TIMED_VALIDATIONS * self.share) > int(TIMED_VALIDATIONS * before)
+        affordable = VALIDATING * 60 * self.options.minutes / max(self.state.validation_seconds, 1e-6)
+        points = max(FEWEST_TIMED, min(TIMED_VALIDATIONS, int(affordable)))
+        return self.share >= 1 or int(points * self.share) > int(points * self.validated)
 
     def _validate(self) -> None:
         """Add a point to the curve: keep the best state, and stop after too many worse points."""
         # 1. Measure; a loss that is not finite ends the run.
-        state = self.state
+        state, began = self.state, time.monotonic()
         validation = self._validation()
         training = state.summed / state.counted if state.counted else None
         first = not state.curve
+        if first:
+            state.validation_seconds = time.monotonic() - began
         if first and not math.isfinite(validation):
             less = "prune less" if self.kind == "pruned" else "use another method of quantization"
             raise WorkError(f"The {self.kind} model's output is not finite: {less}, or check the model's weights.")
@@ -327,6 +335,7 @@ class _Run:
             state.stopped = "patience"
         self.progress.point(**state.curve[-1].model_dump())
         self._save()
+        self.validated = self.share
 
     def _save(self) -> None:
         tensors = {"learned": self._copy(), "best": self.best, "optimizer": self.optimizer.state_dict()}

@@ -48,6 +48,8 @@ class State(Steps):
     curve: list[Point] = Field(default_factory=list)
     seconds: float = 0.0
     """Seconds of training and writing answers, over all attempts."""
+    validation_seconds: float = 0.0
+    """Seconds of the first validation."""
 
     @property
     def best(self) -> Point:

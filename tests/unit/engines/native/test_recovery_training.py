@@ -11,7 +11,7 @@ import pytest
 
 from backend.domain.errors import ImpossibleStack, InvalidWorkload, WorkError
 from backend.domain.jobs.progress import NoProgress
-from backend.domain.recipe.recovery import SPARE_SEQUENCES, Recover
+from backend.domain.recipe.recovery import FEWEST_TIMED, SPARE_SEQUENCES, Recover
 from backend.engines.native.recovery import recovery as recovery_data
 from backend.engines.native.recovery import sequences
 from backend.engines.native.recovery.recovery import rate, rate_at
@@ -140,6 +140,18 @@ def test_minutes_end_the_training_and_the_best_is_kept(
     assert result.improved and result.loss_after < result.loss_before
     by_steps = case.recover(tmp_path / "steps", FAST.model_copy(update={"minutes": 1000}))
     assert (by_steps.stopped, by_steps.steps) == ("steps", FAST.steps)
+
+
+def test_slow_validations_are_fewer_where_minutes_end_the_training(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of the clock is half a second later, so the first validation takes as long: 2 of 60 s are four."""
+    monkeypatch.setattr(recovery_data, "time", Clock(0.5))
+    monkeypatch.setattr(recovery_data, "VALIDATING", 2 / 60)
+    options = Recover(minutes=1, learning_rate=0.005, rank=4, patience=100)
+    assert len(case.recover(tmp_path / "four", options).curve) == 1 + 4
+    monkeypatch.setattr(recovery_data, "VALIDATING", 1 / 60)
+    assert len(case.recover(tmp_path / "few", options).curve) == 1 + FEWEST_TIMED
 
 
 def test_minutes_too_few_for_a_first_result_end_it_at_once(
