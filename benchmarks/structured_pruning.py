@@ -51,10 +51,10 @@ TEXT = "chat and prose"
 WINDOWS = 24
 SAMPLES, LENGTH = 64, 512
 ORIGINAL = "original"
-MINUTES, RANK = 20, 64
+MINUTES = 20
 DEPTH: dict[str, Any] = {"method": "depth"}
 WIDTH: dict[str, Any] = {"method": "width"}
-RECOVERY = {"minutes": MINUTES, "rank": RANK}
+RECOVERY = {"minutes": MINUTES, "batch": 1}
 ROWS: dict[str, tuple[dict[str, Any] | None, str | None]] = {
     ORIGINAL: (None, None),
     "Q8_0": (None, "q8_0"),

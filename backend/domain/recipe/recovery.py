@@ -26,9 +26,13 @@ steps."""
 MOST_STEPS = 10_000
 KEPT_SEQUENCES = 256
 """The most sequences of which a teacher's last states are kept, so that one which comes again costs its head alone."""
-WIDE_RATE = 1.5
-"""Measured on the starter, 3e-3 at its hidden size of 512, and from there by 1 / width, as Adam's rate for a hidden
-matrix goes (Yang et al. 2022, arXiv 2203.03466): 3.7e-4 at 4096, where LoRA is usually trained with 1e-4 to 3e-4."""
+SCALES_RATE = 3e-3
+"""Usual learning rate of the factors of scales, which begin at one (docs/decisions/0069)."""
+ADAPTER_RATE = 12
+"""The usual learning rate of adapters is this / (hidden size x rank): 3e-3 at rank 8 and a hidden size of 512, measured
+on the starter and on SmolLM2-135M-Instruct (docs/decisions/0014-recovery.md). By 1 / width, as Adam's rate for a hidden
+matrix goes (Yang et al. 2022, arXiv 2203.03466), and by 1 / rank, since the product of the factors is not divided by
+it."""
 
 
 class FineTune(Frozen):
@@ -76,8 +80,7 @@ class Recover(FineTune):
     """The options after pruning: low-rank adapters are learned, and merged into the matrices."""
 
     rank: int = Field(8, ge=1, le=256)
-    """Rank of the two factors that are learned for each pruned matrix. The usual learning rate is `WIDE_RATE` / the
-    model's hidden size."""
+    """Rank of the two factors that are learned for each pruned matrix."""
     teacher: bool = True
     """Learn what the original model says of each next token, rather than the text alone."""
 
@@ -100,6 +103,11 @@ class RecoverQuantized(FineTune):
     """`scales`: the integers stay, and the scale of each group is learned (EfficientQAT, Chen et al. 2024, arXiv
     2407.11062, section 3.3). `weights`: the integers too, through the rounding (LSQ, Esser et al. 2019, arXiv
     1902.08153)."""
+
+
+def usual_rate(options: FineTune, hidden_size: int) -> float:
+    """Return the highest learning rate where none is given: of factors of scales, or of adapters by rank and width."""
+    return ADAPTER_RATE / (hidden_size * options.rank) if isinstance(options, Recover) else SCALES_RATE
 
 
 Recovery = Recover | RecoverQuantized

@@ -25,9 +25,9 @@ from backend.domain.recipe.recovery import (
     FEWEST_TIMED,
     TIMED_VALIDATIONS,
     VALIDATIONS,
-    WIDE_RATE,
     Recover,
     RecoverQuantized,
+    usual_rate,
 )
 from backend.engines.drafts.generation import Sampling, generate
 from backend.engines.native import calibration
@@ -61,10 +61,6 @@ ANSWERED = 32
 """Sequences that it writes at a time."""
 TEMPERATURE = 1.0
 """Its own distribution, as LLM-QAT draws it (Liu et al. 2023, arXiv 2305.17888, section 3.1)."""
-
-
-SCALES_RATE = 3e-3
-"""Usual learning rate of the factors of scales, which begin at one (docs/decisions/0069)."""
 
 
 class RecoverRequest(Frozen):
@@ -150,8 +146,7 @@ class _Run:
         self.model, self.named = self.learned.model, self.learned.named()
         self.teacher = Teacher(request.original_dir, request.device) if self.options.teacher else None
         width: int = self.model.config.get_text_config().hidden_size
-        usual = SCALES_RATE if isinstance(self.options, RecoverQuantized) else WIDE_RATE / width
-        self.highest = self.options.learning_rate or usual
+        self.highest = self.options.learning_rate or usual_rate(self.options, width)
         # 2. The optimizer, and where an earlier attempt stopped.
         groups = self.learned.groups(self.highest)
         self.rates = [float(group["lr"]) for group in groups]

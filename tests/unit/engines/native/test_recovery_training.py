@@ -228,9 +228,9 @@ def test_where_no_zero_has_to_stay_the_factors_beside_a_matrix_give_the_same(tmp
     torch.testing.assert_close(results[1], results[0], atol=1e-5, rtol=1e-3)
 
 
-def test_without_a_rate_of_its_own_it_is_by_the_width_of_the_model(case: Case, tmp_path: Path) -> None:
-    result = case.recover(tmp_path / "out", Recover(steps=1))
-    assert result.learning_rate == pytest.approx(1.5 / 64)
+def test_without_a_rate_of_its_own_it_is_by_the_width_of_the_model_and_the_rank(case: Case, tmp_path: Path) -> None:
+    rates = [case.recover(tmp_path / str(rank), Recover(steps=1, rank=rank)).learning_rate for rank in (8, 16)]
+    assert rates == pytest.approx([12 / 64 / 8, 12 / 64 / 16])
     assert case.recover(tmp_path / "other", Recover(steps=1, learning_rate=1e-4)).learning_rate == 1e-4
 
 
