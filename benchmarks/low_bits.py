@@ -5,7 +5,8 @@
 
 PYTHON is the interpreter of an environment with Intel's `auto-round` (`pip install torch==2.13.0 auto-round==0.16.1`);
 llm-compressor is that of the `compress` engine. Each result is a fresh process; all see the same calibration tokens
-(checked by their sha256 where a tool says it, and given as ids to auto-round) in groups of 64 with zero points. KL is
+(checked by their sha256 where a tool says it, and given as ids to auto-round) in groups of 64 with zero points. The row
+whose scales are trained learns from what else the bundled text holds, 117 sequences less those that validate. KL is
 to the original on chat and prose that no calibration saw. auto-round computes in 32 bit here, which is what `--half`
 changes, and tunes each layer for `--steps` steps: 50 is its own `light` recipe, 200 its default.
 Writes benchmarks/results/low_bits.md and .json after every row.
@@ -47,6 +48,11 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "auto-round: SignRound": ("auto-round", "", {}),
     "llm-compressor: GPTQ": ("llm-compressor", "gptq", {}),
     "native: GPTQ after AWQ, tokens weighed": ("native", "gptq", {"tuning": GPTQ_TUNING | {"loss_weights": True}}),
+    "native: GPTQ after AWQ, scales trained": (
+        "native",
+        "gptq",
+        {"tuning": GPTQ_TUNING, "recover": {"minutes": 20, "batch": 1}},
+    ),
     "llm-compressor: AWQ": ("llm-compressor", "awq", {}),
     "native: AutoRound": ("native", "autoround", {"tuning": AWQ_TUNING}),
 }
@@ -58,6 +64,7 @@ Row = dict[str, Any]
 def run(name: str, bits: int, arguments: argparse.Namespace, texts: list[str], folder: Path) -> Row:
     """Make one result in a process of its own; return its figures, or why there are none."""
     tool, method, options = RUNS[name]
+    recover = options.get("recover")
     out, request_file = folder / "out", folder / "request.json"
     shutil.rmtree(out, ignore_errors=True)
     # 1. The request, in the form of its tool.
@@ -71,7 +78,7 @@ def run(name: str, bits: int, arguments: argparse.Namespace, texts: list[str], f
         samples=SAMPLES,
         length=LENGTH,
         calibration_texts=texts,
-        **options,
+        **{name: value for name, value in options.items() if name != "recover"},
     )
     if method == "autoround":
         request = request.model_copy(update={"tuning": {**request.tuning, "learning_steps": arguments.steps}})
@@ -86,6 +93,9 @@ def run(name: str, bits: int, arguments: argparse.Namespace, texts: list[str], f
         request_file.write_text(request.model_dump_json())
         python = engine_status.engine_python(configuration.load(), "studio" if tool == "native" else "compress")
         command = [str(python), "-m", "benchmarks.quantize_run", tool, str(request_file)]
+        if recover is not None:
+            (folder / "recover.json").write_text(json.dumps(recover))
+            command.append(str(folder / "recover.json"))
     # 2. The process.
     threads = {variable: str(arguments.threads) for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

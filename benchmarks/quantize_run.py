@@ -1,10 +1,11 @@
 """One measured quantization for benchmarks/quantize.py, in a process of its own under the engine's interpreter.
 
-    python -m benchmarks.quantize_run ENGINE REQUEST.json
+    python -m benchmarks.quantize_run ENGINE REQUEST.json [RECOVER.json]
 
-Imports everything the engine will need, notes the resident memory (the import floor), quantizes, and prints one line of
-JSON: `seconds` of the whole call (load, calibrate, quantize, write), `peak_bytes`, the peak resident memory above the
-floor, and `device_bytes`, the most that tensors took on the first device where that is a CUDA device.
+RECOVER.json has the options of a training of what is stored, which follows in the same call (quantization-aware
+training). Imports everything the engine will need, notes the resident memory (the import floor), quantizes, and prints
+one line of JSON: `seconds` of the whole call (load, calibrate, quantize, write), `peak_bytes`, the peak resident memory
+above the floor, and `device_bytes`, the most that tensors took on the first device where that is a CUDA device.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from backend.domain.jobs.progress import NoProgress
-from backend.engines.base import QuantizeRequest
+from backend.domain.recipe.recovery import RecoverQuantized
+from backend.engines.base import QuantizeRequest, QuantizeResult
+from backend.worker.optimizing import recovery
 
 NEEDED = {
     "native": ("torch", "compressed_tensors.quantization", "safetensors.torch"),
@@ -36,14 +40,15 @@ MODULES = {
 }
 
 
-def main(engine: str, path: str) -> None:
+def main(engine: str, path: str, recover: str | None = None) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is not the answer
     module = _import(engine)
     request = QuantizeRequest.model_validate_json(Path(path).read_text())
     Path("/proc/self/clear_refs").write_text("5")  # proc_pid_clear_refs(5): the peak is counted from here
     floor, began = _status("VmRSS"), time.monotonic()
-    result = module.quantize(request, NoProgress())
+    options = RecoverQuantized.model_validate_json(Path(recover).read_text()) if recover else None
+    result = module.quantize(request, NoProgress()) if options is None else _train(module, request, options)
     seconds = time.monotonic() - began
     values = {
         "seconds": seconds,
@@ -57,7 +62,15 @@ def main(engine: str, path: str) -> None:
     print(json.dumps(values), file=answers, flush=True)
 
 
-def _import(engine: str) -> object:
+def _train(module: Any, request: QuantizeRequest, options: RecoverQuantized) -> QuantizeResult:
+    def quantize(placed: QuantizeRequest) -> recovery.Changed:
+        return recovery.Changed(result=module.quantize(placed, NoProgress()).model_dump(mode="json"))
+
+    changed = recovery.quantize_and_recover(request, options, request.model_dir, NoProgress(), quantize)
+    return QuantizeResult.model_validate(changed.result)
+
+
+def _import(engine: str) -> Any:
     for name in (*NEEDED[engine], "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto"):
         importlib.import_module(name)
     return importlib.import_module(MODULES[engine])
@@ -76,4 +89,4 @@ def _status(field: str) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

@@ -31,7 +31,7 @@ COMMON = (
     Option(
         "recover.batch",
         "Sequences per step",
-        "More make steps steadier, slower, and need more memory.",
+        "More make steps steadier, slower, and need more memory. With few minutes on a processor, 1 recovers more.",
         "whole",
         low=1,
         high=256,
