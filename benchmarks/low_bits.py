@@ -51,7 +51,7 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "native: GPTQ after AWQ, scales trained": (
         "native",
         "gptq",
-        {"tuning": GPTQ_TUNING, "recover": {"minutes": 20, "batch": 1}},
+        {"tuning": GPTQ_TUNING, "recover": {"minutes": 15, "batch": 1}},
     ),
     "llm-compressor: AWQ": ("llm-compressor", "awq", {}),
     "native: AutoRound": ("native", "autoround", {"tuning": AWQ_TUNING}),
