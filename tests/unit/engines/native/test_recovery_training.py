@@ -86,6 +86,15 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> 
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_it_asks_for_more_text_where_the_sequences_were_read_often(case: Case, tmp_path: Path, rounds: int) -> None:
+    count = case.recover(tmp_path / "one", Recover(steps=1)).data["training"]["samples"]
+    reply = RecordedProgress()
+    case.recover(tmp_path / "out", FAST.model_copy(update={"steps": rounds * count, "batch": 1, "patience": 99}), reply)
+    sentence = f"Each of the {count} sequences was read 3.0 times: more text may win back more."
+    assert reply.notes[-1].endswith(sentence if rounds == 3 else "is kept.")
+
+
 def test_another_request_begins_anew(case: Case, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         case.recover(tmp_path / "out", progress=RecordedProgress(stop=3), seed=1)
@@ -115,7 +124,7 @@ def test_where_nothing_was_better_the_pruned_weights_are_kept(case: Case, tmp_pa
     result = case.recover(tmp_path / "out", Recover(steps=40, learning_rate=1.0, patience=1), reply)
     assert (result.improved, result.best_step, result.loss_after) == (False, 0, result.loss_before)
     assert digest(tmp_path / "out") == digest(case.pruned)
-    assert reply.notes[-1].endswith("nothing was better than the pruned model, which is kept.")
+    assert "nothing was better than the pruned model, which is kept." in reply.notes[-1]
 
 
 class Clock:
