@@ -28,6 +28,7 @@ from typing import Any
 
 from backend import settings as configuration
 from backend.catalog.text import held_out_text
+from backend.domain.errors import ModelDamaged
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.machine.hardware_lines import hardware_line
 from backend.domain.maths.intervals import mean_ci95
@@ -43,16 +44,19 @@ PEER = Path(__file__).parent / "peers" / "auto_round_run.py"
 SAMPLES, LENGTH, GROUP = 64, 512, 64
 AWQ_TUNING = {"clip": True}
 GPTQ_TUNING = {"act_order": True, "clip": True, "awq_scales": True}
+
+
+def _trained(batch: int) -> dict[str, Any]:
+    return {"tuning": GPTQ_TUNING, "recover": {"minutes": 15, "batch": batch}}
+
+
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "native: GPTQ after AWQ": ("native", "gptq", {"tuning": GPTQ_TUNING}),
     "auto-round: SignRound": ("auto-round", "", {}),
     "llm-compressor: GPTQ": ("llm-compressor", "gptq", {}),
     "native: GPTQ after AWQ, tokens weighed": ("native", "gptq", {"tuning": GPTQ_TUNING | {"loss_weights": True}}),
-    "native: GPTQ after AWQ, scales trained": (
-        "native",
-        "gptq",
-        {"tuning": GPTQ_TUNING, "recover": {"minutes": 15, "batch": 1}},
-    ),
+    "native: GPTQ after AWQ, scales trained": ("native", "gptq", _trained(2)),
+    "native: GPTQ after AWQ, scales trained, 1 sequence a step": ("native", "gptq", _trained(1)),
     "llm-compressor: AWQ": ("llm-compressor", "awq", {}),
     "native: AutoRound": ("native", "autoround", {"tuning": AWQ_TUNING}),
 }
@@ -123,9 +127,12 @@ def run(name: str, bits: int, arguments: argparse.Namespace, texts: list[str], f
     row |= json.loads(done.stdout.splitlines()[-1])
     checkpoint = out if (out / "config.json").exists() else next(out.rglob("config.json")).parent
     documents = held_out_text.read(held_out_text.default(arguments.model), arguments.model).documents
-    row["kl"], row["perplexity"], row["perplexity_original"] = window_kls(
-        arguments.model, checkpoint, arguments.windows, documents
-    )
+    try:
+        row["kl"], row["perplexity"], row["perplexity_original"] = window_kls(
+            arguments.model, checkpoint, arguments.windows, documents
+        )
+    except ModelDamaged as error:
+        row["failed"] = str(error)
     return row
 
 
