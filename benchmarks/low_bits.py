@@ -46,8 +46,8 @@ AWQ_TUNING = {"clip": True}
 GPTQ_TUNING = {"act_order": True, "clip": True, "awq_scales": True}
 
 
-def _trained(batch: int) -> dict[str, Any]:
-    return {"tuning": GPTQ_TUNING, "recover": {"minutes": 15, "batch": batch}}
+def _trained(batch: int, **options: Any) -> dict[str, Any]:
+    return {"tuning": GPTQ_TUNING, "recover": {"minutes": 15, "batch": batch, **options}}
 
 
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -57,6 +57,11 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "native: GPTQ after AWQ, tokens weighed": ("native", "gptq", {"tuning": GPTQ_TUNING | {"loss_weights": True}}),
     "native: GPTQ after AWQ, scales trained": ("native", "gptq", _trained(2)),
     "native: GPTQ after AWQ, scales trained, 1 sequence a step": ("native", "gptq", _trained(1)),
+    "native: GPTQ after AWQ, scales trained at 5e-4 for 8 minutes": (
+        "native",
+        "gptq",
+        _trained(2, minutes=8, learning_rate=5e-4),
+    ),
     "llm-compressor: AWQ": ("llm-compressor", "awq", {}),
     "native: AutoRound": ("native", "autoround", {"tuning": AWQ_TUNING}),
 }
