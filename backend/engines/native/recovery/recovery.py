@@ -55,8 +55,8 @@ MOST_GRADIENT = 1.0
 """Norm to which the gradient is cut."""
 SAVED_EVERY_S = 30.0
 OFTEN = 1.5
-"""Readings of each sequence from which on the last note asks for more text. On SmolLM2-135M-Instruct the training loss
-fell to 0.08 in the second, and the validation loss no longer (docs/decisions/0066-structured-pruning.md)."""
+"""Readings of each sequence from which on the last note asks for more text. On SmolLM2-135M-Instruct 11 sequences were
+read 18 times: the training loss fell to 0.08, the validation loss hardly (decision 0066)."""
 Stopped = Literal["steps", "minutes", "patience", "not finite"]
 BEGINNING = 4
 """The original goes on from the first of so many parts of a sequence, where it writes what is learned from."""
