@@ -59,6 +59,11 @@ def _quantize(method: str, **options: Any) -> list[dict[str, Any]]:
     return [{"quantize": {"method": method, **options}}]
 
 
+def _train(**options: Any) -> dict[str, Any]:
+    """Quantization-aware training of one sequence a step: on a processor more steps win more (decision 0014)."""
+    return {"minutes": 8, "batch": 1, **options}
+
+
 def _prune(method: str, **options: Any) -> list[dict[str, Any]]:
     return [{"prune": {"method": method, **options}}]
 
@@ -98,6 +103,16 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "W4A4, rotated": _quantize("w4a4", rotate=True),
     "NVFP4, rotated": _quantize("nvfp4", rotate=True),
     "MXFP4, rotated": _quantize("mxfp4", rotate=True),
+    "AWQ g64, scales trained 8 min": _quantize("awq", recover=_train(), **GROUPS),
+    "GPTQ after AWQ g64, scales trained 8 min": _quantize("gptq", awq_scales=True, recover=_train(), **GROUPS),
+    **{
+        f"GPTQ after AWQ g64, 3 bits, {name}": _quantize("gptq", bits=3, awq_scales=True, recover=options, **GROUPS)
+        for name, options in {
+            "scales trained 8 min": _train(),
+            "scales trained 8 min by reverse KL": _train(divergence="reverse"),
+            "weights trained 8 min": _train(learn="weights"),
+        }.items()
+    },
     "Wanda 50 %": _prune("wanda"),
     "SparseGPT 50 %": _prune("sparsegpt"),
     "Depth 12 %": _prune("depth", cut_time=0.12),
@@ -105,11 +120,14 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "Width 12 %, recovered 5 min": _prune("width", cut_time=0.12, recover={"minutes": 5}),
 }
 
+SERVING: dict[str, dict[str, Any]] = {"W8A8, static activations": {"dtype": "float32"}}
+"""Settings of rows that no server of a processor without AVX-512 serves otherwise (processor_notes.EIGHT_STATIC)."""
+
 
 def make(workspace: Workspace, model: ModelCard, name: str) -> dict[str, Any]:
     """Make the artifact of a row as a job. Raises WhetstoneError where the recipe is refused, SystemExit where the job
     failed."""
-    recipe = read({"name": name, "steps": ROWS[name]})
+    recipe = read({"name": name, "steps": ROWS[name], "serving": SERVING.get(name, {})})
     prepared = optimize.prepare(workspace, cases.resolve(workspace, model, recipe), scored_windows=1)
     job = optimize.submit(workspace, prepared)
     supervisors.ensure_running(workspace)

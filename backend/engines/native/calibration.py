@@ -41,11 +41,13 @@ def draw_tokens(request: QuantizeRequest, samples: int, progress: Progress) -> t
     return tokens
 
 
-def spare_tokens(model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int) -> torch.Tensor:
-    """Return the windows [rest, length] that `sample_tokens` leaves, in random order; possibly none. Raises as it
-    does."""
+def divide_tokens(
+    model_dir: Path, texts: Iterable[str], samples: int, length: int, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the windows [samples, length] that `sample_tokens` draws and those [rest, length] that it leaves, possibly
+    none, both in random order. Raises as it does."""
     windows, order = _shuffled(model_dir, texts, length, seed)
-    return windows[order[samples:]]
+    return windows[order[:samples]], windows[order[samples:]]
 
 
 def _shuffled(model_dir: Path, texts: Iterable[str], length: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

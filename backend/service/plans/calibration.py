@@ -67,7 +67,7 @@ def check_file(model: ModelCard, recipe: Recipe) -> str | None:
     length = max(step.length if isinstance(step, Quantize) else LENGTH for step in steps)
     length = min(length, model.max_positions)
     calibration_text.check(file, Path(model.path), length)
-    # Recovery trains on what calibration leaves over.
+    # Recovery validates on what calibration leaves over.
     if recovery_needs.find_recoveries(recipe):
         calibration_text.check_spare(file, Path(model.path), *recovery_needs.calibration_size(recipe))
     return file

@@ -84,7 +84,7 @@ class RecoverRequest(Frozen):
     options: Recover | RecoverQuantized
     texts: list[str]
     samples: int
-    """The sequences that calibrated, which are drawn by the same seed and not learned from."""
+    """The sequences that calibrated, which are drawn by the same seed; what validates is none of them."""
     length: int
     seed: int = 0
     device: str = "cpu"
@@ -118,8 +118,8 @@ def recover(request: RecoverRequest, progress: Progress) -> RecoverResult:
     family), WorkError (memory ran out, or the output is not finite before the first step) and DiskFull.
     """
     options = request.options
-    spare = calibration.spare_tokens(request.original_dir, request.texts, request.samples, request.length, request.seed)
-    split = split_data(spare)
+    size = (request.samples, request.length, request.seed)
+    split = split_data(*calibration.divide_tokens(request.original_dir, request.texts, *size))
     checkpoint.make_empty_folder(request.out_dir)
     total, unit = (options.steps, "steps") if options.minutes is None else (60 * options.minutes, "s")
     progress.phase("recover", "Recovering by a short fine-tune", total=total, unit=unit, weight=8.0)

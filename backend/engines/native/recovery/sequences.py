@@ -10,8 +10,8 @@ from backend.domain.recipe.recovery import MOST_VALIDATION, SPARE_SEQUENCES
 if TYPE_CHECKING:
     import torch
 
-VALIDATION_SHARE = 6
-"""One sequence in this many is used for validation."""
+VALIDATION_SHARE = 2
+"""One in so many of the sequences that calibration did not see only validates."""
 
 
 class Split(NamedTuple):
@@ -21,15 +21,21 @@ class Split(NamedTuple):
     validation: torch.Tensor
 
 
-def split_data(spare: torch.Tensor) -> Split:
-    """Split `spare` [sequences, length], which is in random order. Raises InvalidWorkload if it is too little."""
+def split_data(calibrated: torch.Tensor, spare: torch.Tensor) -> Split:
+    """Split the sequences, [sequences, length] each: those that `calibrated` are learned from, and half of the `spare`
+    ones, which are in random order; the other half validates, at most MOST_VALIDATION.
+
+    Raises InvalidWorkload if the spare ones are too few.
+    """
+    import torch
+
     if len(spare) < SPARE_SEQUENCES:
         raise InvalidWorkload(
             f"The calibration text leaves {len(spare)} sequences of {spare.shape[1]} tokens to recover with, fewer "
             f"than {SPARE_SEQUENCES}: give more text, or fewer `samples` or a smaller `length` in the quantize step."
         )
     validating = min(MOST_VALIDATION, len(spare) // VALIDATION_SHARE)
-    return Split(spare[validating:], spare[:validating])
+    return Split(torch.cat([spare[validating:], calibrated]), spare[:validating])
 
 
 def sequence_numbers(count: int, step: int, size: int, seed: int) -> list[int]:

@@ -34,6 +34,22 @@ def test_the_plan_says_what_the_instruction_set_gives(method: str, features: tup
     )
 
 
+@pytest.mark.parametrize(
+    ("activations", "dtype", "warned"),
+    [("static", "auto", True), ("static", "float32", False), ("dynamic", "auto", False)],
+)
+def test_static_scales_ask_for_float32_without_8_bit_instructions(activations: str, dtype: str, warned: bool) -> None:
+    card = models.card("starter")
+    assert card is not None
+    step = {"quantize": {"method": "w8a8", "activations": activations}}
+    chosen = recipe.read({"steps": [step], "serving": {"dtype": dtype}})
+    plan = check.check_recipe(card, chosen, TargetFacts(features=("avx2",))).plan
+    assert plan is not None
+    assert any(processor_notes.EIGHT_STATIC in note for note in plan.notes) is warned
+    newer = check.check_recipe(card, chosen, TargetFacts(features=("avx512_vnni",))).plan
+    assert newer is not None and not any(processor_notes.EIGHT_STATIC in note for note in newer.notes)
+
+
 @pytest.mark.parametrize("step", [{"method": "awq"}, {"method": "gptq"}, {"method": "rtn", "group_size": 32}])
 def test_4_bits_are_not_served_by_vllms_build_without_avx512(step: dict[str, object]) -> None:
     card = models.card("starter")

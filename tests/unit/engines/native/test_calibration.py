@@ -43,7 +43,7 @@ def test_every_window_begins_as_the_tokenizer_begins_a_text(tmp_path: Path) -> N
     begins_texts(model)
     for result in (
         calibration.sample_tokens(model, [TEXT], 1000, 16, 0),
-        calibration.spare_tokens(model, [TEXT], 0, 16, 0),
+        *calibration.divide_tokens(model, [TEXT], 5, 16, 0),
     ):
         assert result.shape[1] == 16 and result[:, 0].tolist() == [0] * len(result)
     result = calibration.sample_tokens(model, [TEXT], 1000, 16, 0)[:, 1:].flatten().tolist()

@@ -107,7 +107,7 @@ def test_another_request_begins_anew(case: Case, tmp_path: Path) -> None:
 
 def test_it_stops_when_the_loss_no_longer_falls_and_keeps_the_best(case: Case, tmp_path: Path) -> None:
     """With too high a rate the first steps help and later ones do harm."""
-    request = Recover(steps=400, learning_rate=0.05, rank=4, patience=2)
+    request = Recover(steps=400, learning_rate=0.02, rank=4, patience=2)
     result = case.recover(tmp_path / "out", request)
     losses = [point.validation for point in result.curve]
     assert result.stopped == "patience"
@@ -255,9 +255,11 @@ def test_too_little_text_and_experts_are_refused(case: Case, tmp_path: Path) -> 
 def test_batches_are_epochs_in_random_order_and_validation_is_apart() -> None:
     import torch
 
-    split = sequences.split_data(torch.arange(40)[:, None].expand(40, 8))
-    assert set(split.training[:, 0].tolist()) | set(split.validation[:, 0].tolist()) == set(range(40))
-    assert (len(split.training), len(split.validation)) == (34, 6)
+    rows = torch.arange(50)[:, None].expand(50, 8)
+    split = sequences.split_data(rows[:20], rows[20:])
+    trained, validated = (set(part[:, 0].tolist()) for part in split)
+    assert trained | validated == set(range(50)) and set(range(20)) <= trained
+    assert (len(split.training), len(split.validation)) == (35, 15)
     rows = [
         split.training[place, 0].item()
         for step in range(17)
