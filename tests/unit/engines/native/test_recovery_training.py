@@ -255,19 +255,19 @@ def test_too_little_text_and_experts_are_refused(case: Case, tmp_path: Path) -> 
 def test_batches_are_epochs_in_random_order_and_validation_is_apart() -> None:
     import torch
 
-    rows = torch.arange(50)[:, None].expand(50, 8)
-    split = sequences.split_data(rows[:20], rows[20:])
+    tokens = torch.arange(50)[:, None].expand(50, 8)
+    split = sequences.split_data(tokens[:20], tokens[20:])
     trained, validated = (set(part[:, 0].tolist()) for part in split)
     assert trained | validated == set(range(50)) and set(range(20)) <= trained
     assert (len(split.training), len(split.validation)) == (35, 15)
     rows = [
         split.training[place, 0].item()
-        for step in range(17)
-        for place in sequences.sequence_numbers(34, step, 4, seed=3)
+        for step in range(18)
+        for place in sequences.sequence_numbers(35, step, 4, seed=3)
     ]
     expected = sorted(split.training[:, 0].tolist())
-    assert sorted(rows[:34]) == sorted(rows[34:]) == expected
-    assert rows[:34] != rows[34:] != expected
+    assert sorted(rows[:35]) == sorted(rows[35:70]) == expected
+    assert rows[:35] != rows[35:70] != expected
 
 
 @pytest.mark.parametrize("steps", [1, 7, 200])
