@@ -103,7 +103,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "W4A4, rotated": _quantize("w4a4", rotate=True),
     "NVFP4, rotated": _quantize("nvfp4", rotate=True),
     "MXFP4, rotated": _quantize("mxfp4", rotate=True),
-    "BitNet b1.58 g64, trained 8 min": _quantize("bitnet", recover=_train(), **GROUPS),
+    "BitNet b1.58 g64, trained 8 min": _quantize("bitnet", recover=_train(learn="weights"), **GROUPS),
     "GPTQ after AWQ g64, scales trained 8 min": _quantize("gptq", awq_scales=True, recover=_train(), **GROUPS),
     **{
         f"GPTQ after AWQ g64, 3 bits, {name}": _quantize("gptq", bits=3, awq_scales=True, recover=options, **GROUPS)
