@@ -62,6 +62,8 @@ BEGINNING = 4
 """The original goes on from the first of so many parts of a sequence, where it writes what is learned from."""
 ANSWERED = 32
 """Sequences that it writes at a time."""
+ANSWERING = 1 / 3
+"""The share of the minutes after which it begins no further ones."""
 TEMPERATURE = 1.0
 """Its own distribution, as LLM-QAT draws it (Liu et al. 2023, arXiv 2305.17888, section 3.1)."""
 
@@ -199,6 +201,11 @@ class _Run:
         begun, written = self.split.training[:, : max(1, length // BEGINNING)], []
         self.progress.note(f"The original writes the {len(begun)} sequences that are learned from.")
         for number, part in enumerate(torch.split(begun, ANSWERED)):
+            if written and self.options.minutes is not None and self.share > ANSWERING:
+                self.progress.note(
+                    f"It wrote {len(written)} in the share of the minutes that it has; they are learned from."
+                )
+                break
             sampling = Sampling(TEMPERATURE, length - begun.shape[1], self.request.seed * 1_000_003 + number)
             answers = generate(model, part.tolist(), (), sampling)
             written += [[*row, *answer.tokens] for row, answer in zip(part.tolist(), answers, strict=True)]

@@ -198,6 +198,22 @@ def test_it_learns_from_what_the_original_writes_and_goes_on_with_it(case: Case,
     assert not any(note.startswith("The original writes") for note in again.notes)
 
 
+def test_the_original_writes_for_a_share_of_the_minutes_at_most(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of the clock is a second later, and only a twelfth of the minute is for the 16 answers."""
+    monkeypatch.setattr(recovery_data, "time", Clock(1.0))
+    monkeypatch.setattr(recovery_data, "ANSWERED", 1)
+    monkeypatch.setattr(recovery_data, "ANSWERING", 1 / 12)
+    reply = RecordedProgress()
+    result = case.recover(tmp_path / "out", Recover(minutes=1, answers=True, learning_rate=0.005, rank=4), reply)
+    written = result.data["training"]["samples"]
+    assert (
+        2 <= written < 16
+        and f"It wrote {written} in the share of the minutes that it has; they are learned from." in reply.notes
+    )
+
+
 def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: Case) -> None:
     import torch
 
