@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend import files
 from backend.domain.errors import ImpossibleStack, ModelDamaged, WorkError
-from backend.domain.recipe.recovery import NO_EXPERTS
+from backend.domain.recipe.recovery import NO_EXPERTS, adapter_rate
 from backend.engines.native.files.checkpoint import check_plain, write_part
 from backend.layered.outline import Outline
 from backend.layered.weight_source import WeightSource, weight_files
@@ -94,9 +94,14 @@ class PrunedWeights:
         self, folder: Path, linears: Collection[str], rank: int, seed: int, device: str, *, keep_zeros: bool = True
     ) -> None:
         """Load the model of `folder`. Raises ImpossibleStack and ModelDamaged as `load`."""
-        self.folder = folder
+        self.folder, self.rank = folder, rank
         self.model, self.paths = load(folder, device, linears)
         self.adapters = Adapters(self.model, self.paths.values(), rank, seed, keep_zeros=keep_zeros)
+
+    @property
+    def usual_rate(self) -> float:
+        """The highest learning rate where none is given."""
+        return adapter_rate(self.model.config.get_text_config().hidden_size, self.rank)
 
     def named(self) -> dict[str, torch.nn.Parameter]:
         """Return what is learned, in order."""

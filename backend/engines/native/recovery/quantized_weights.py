@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.domain.errors import ImpossibleStack, WorkError
-from backend.domain.recipe.recovery import NO_EXPERTS, Learned
+from backend.domain.recipe.recovery import NO_EXPERTS, Learned, scale_rate
 from backend.engines.native.methods.rounding import Grid, Rounding, compress
 from backend.engines.native.recovery.adapters import load, write_changed
 from backend.layered.dequantize import CompressedTensorsSource
@@ -88,6 +88,11 @@ class QuantizedWeights:
             between = parametrization.units(fit_rows_and_columns(original, stored))
             units.copy_(between.clamp(units - CELL, units + CELL))
             units.requires_grad_(True)
+
+    @property
+    def usual_rate(self) -> float:
+        """The highest learning rate of the factors where none is given; by the most bits, where matrices differ."""
+        return scale_rate(max(int(matrix.rounding.scheme.weights.num_bits) for matrix in self.matrices.values()))
 
     def named(self) -> dict[str, torch.nn.Parameter]:
         """Return what is learned, in order: the factors of the scales, and the weights where they are learned too."""

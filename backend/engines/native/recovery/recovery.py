@@ -27,7 +27,6 @@ from backend.domain.recipe.recovery import (
     VALIDATIONS,
     Recover,
     RecoverQuantized,
-    usual_rate,
 )
 from backend.engines.drafts.generation import Sampling, generate
 from backend.engines.native import calibration
@@ -150,8 +149,7 @@ class _Run:
         self.learned = open_learned(request)
         self.model, self.named = self.learned.model, self.learned.named()
         self.teacher = Teacher(request.original_dir, request.device) if self.options.teacher else None
-        width: int = self.model.config.get_text_config().hidden_size
-        self.highest = self.options.learning_rate or usual_rate(self.options, width)
+        self.highest = self.options.learning_rate or self.learned.usual_rate
         # 2. The optimizer, and where an earlier attempt stopped.
         groups = self.learned.groups(self.highest)
         self.rates = [float(group["lr"]) for group in groups]

@@ -56,6 +56,12 @@ def test_the_written_weights_are_those_that_were_measured(model: Path, start: Pa
     assert second.loss_before == pytest.approx(first.loss_after, rel=1e-4)
 
 
+@pytest.mark.parametrize(("bits", "rate"), [(4, 0.001), (8, 0.0000625)])
+def test_without_a_rate_of_its_own_it_is_by_the_bits(model: Path, tmp_path: Path, bits: int, rate: float) -> None:
+    result = trained(model, quantized(model, bits=bits), tmp_path / "out", RecoverQuantized(steps=1))
+    assert result.learning_rate == pytest.approx(rate)
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "falcon-7b"])
 def test_before_the_first_step_the_model_is_the_checkpoint(tmp_path: Path, kind: str) -> None:
     """Also where a family stores its matrices the other way round."""
