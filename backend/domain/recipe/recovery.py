@@ -28,8 +28,9 @@ MOST_STEPS = 10_000
 KEPT_SEQUENCES = 256
 """The most sequences of which a teacher's last states are kept, so that one which comes again costs its head alone."""
 SCALE_RATE = 16e-3
-"""The usual learning rate of the factors of scales, which begin at one, is this / 2 ** bits: so a step moves the largest
-integers by as much of the distance between two points in any number of bits (docs/decisions/0069)."""
+"""The usual learning rate of the factors of scales, which begin at one, is this / 2 to the power of the bits: so a step
+moves the largest integers by as much of the distance between two points in any number of bits
+(docs/decisions/0069)."""
 ADAPTER_RATE = 12
 """The usual learning rate of adapters is this / (hidden size x rank): 3e-3 at rank 8 and a hidden size of 512, measured
 on the starter and on SmolLM2-135M-Instruct (docs/decisions/0014-recovery.md). By 1 / width, as Adam's rate for a hidden
@@ -114,7 +115,7 @@ def adapter_rate(hidden_size: int, rank: int) -> float:
 
 def scale_rate(bits: int) -> float:
     """Return the highest learning rate of factors of scales where none is given; `bits` of a stored integer."""
-    return SCALE_RATE / 2**bits
+    return SCALE_RATE * 2.0**-bits
 
 
 Recovery = Recover | RecoverQuantized

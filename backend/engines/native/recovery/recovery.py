@@ -196,7 +196,8 @@ class _Run:
         model = (
             self.teacher.model if self.teacher is not None else load(self.request.original_dir, self.request.device)[0]
         )
-        begun, written = self.split.training[:, : max(1, length // BEGINNING)], []
+        begun = self.split.training[:, : max(1, length // BEGINNING)]
+        written: list[list[int]] = []
         self.progress.note(f"The original writes the {len(begun)} sequences that are learned from.")
         for number, part in enumerate(torch.split(begun, ANSWERED)):
             if written and self.options.minutes is not None and self.share > ANSWERING:
