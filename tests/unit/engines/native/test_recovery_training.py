@@ -86,13 +86,22 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> 
     assert digest(tmp_path / "out") == digest(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_it_asks_for_more_text_where_the_sequences_were_read_often(case: Case, tmp_path: Path, rounds: int) -> None:
-    count = case.recover(tmp_path / "one", Recover(steps=1)).data["training"]["samples"]
+def test_it_asks_for_more_text_where_the_sequences_were_read_often(case: Case, tmp_path: Path) -> None:
     reply = RecordedProgress()
-    case.recover(tmp_path / "out", FAST.model_copy(update={"steps": rounds * count, "batch": 1, "patience": 99}), reply)
-    sentence = f"Each of the {count} sequences was read 3.0 times: more text may win back more."
-    assert reply.notes[-1].endswith(sentence if rounds == 3 else "is kept.")
+    result = case.recover(tmp_path / "out", Recover(steps=400, learning_rate=0.02, rank=4, patience=2), reply)
+    count = result.data["training"]["samples"]
+    times = result.steps * 4 / count
+    assert times > 1.5
+    sentence = f"Each of the {count} sequences was read {times:.1f} times: more text may win back more."
+    assert reply.notes[-1].endswith(sentence)
+
+
+def test_it_asks_for_more_steps_where_the_loss_still_fell_and_for_nothing_else(case: Case, tmp_path: Path) -> None:
+    reply = RecordedProgress()
+    case.recover(tmp_path / "out", FAST, reply)
+    assert reply.notes[-1].endswith("The validation loss was lowest at the end: more steps may win back more.")
+    case.recover(tmp_path / "none", FAST.model_copy(update={"learning_rate": 1.0}), reply)
+    assert reply.notes[-1].endswith("which is kept.")
 
 
 def test_another_request_begins_anew(case: Case, tmp_path: Path) -> None:
