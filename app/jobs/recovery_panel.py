@@ -62,11 +62,11 @@ def _show_result(name: str, document: dict[str, Any], *, quantized: bool) -> Non
     errors = "those of quantizing the recovered weights" if quantized else "those of pruning, before recovery"
     errors = "those of quantization, before recovery" if trained else errors
     weights = "" if trained else " with 16-bit weights"
+    learned = "that the original wrote" if document["asked"].get("answers") else "of the calibration text"
     st.caption(
-        f"Quality measured on held-out text{weights}. It learned from {data['training']['tokens']:,} "
-        f"tokens of the calibration text and was stopped by {data['validation']['tokens']:,} others, none of which"
-        f" were used for calibration; it took {seconds(document['seconds'])}. The errors of single linears above "
-        f"are {errors}."
+        f"Quality measured on held-out text{weights}. It learned from {data['training']['tokens']:,} tokens {learned} "
+        f"and validated on {data['validation']['tokens']:,} others, which calibration did not see; it took "
+        f"{seconds(document['seconds'])}. The errors of single linears above are {errors}."
     )
 
 
