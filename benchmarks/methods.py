@@ -113,7 +113,6 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         for name, options in {
             "scales trained 8 min": _train(),
             "scales trained 8 min by reverse KL": _train(divergence="reverse"),
-            "weights trained 8 min": _train(learn="weights"),
         }.items()
     },
     "Wanda 50 %": _prune("wanda"),
