@@ -7,7 +7,7 @@ on a processor. The next-token probabilities at every fourth or eighth position 
 with those of llama.cpp with a 16-bit cache, which is the first row: so a row of OpenVINO holds what its reader and
 arithmetic change too (its reader rounds Q4_1: take a file in Q8_0), and its types are to be compared with each other.
 The time of an output token is that of a request with 33 tokens less that of one with 1, over a context that the cache
-holds already. Bytes a token are the planner's arithmetic. Writes benchmarks/results/kv_cache.md and .json.
+holds already. Bytes a token are the planner's arithmetic. Writes benchmarks/results/kv_cache.md and .json after every row.
 """
 
 from __future__ import annotations
@@ -73,6 +73,20 @@ def main() -> None:
     parser.add_argument("--note", default="")
     arguments = parser.parse_args()
     documents, rows = held_out_text.read(TEXT, arguments.model).documents, list[Row]()
+
+    def save() -> None:
+        document = {
+            "model": arguments.model.name,
+            "file": arguments.file.name,
+            "at": datetime.now(UTC).isoformat(),
+            "hardware": hardware_line(probe.probe()),
+            "note": arguments.note,
+            "texts": arguments.texts,
+            "rows": [row._asdict() for row in rows],
+        }
+        (RESULTS / "kv_cache.json").write_text(json.dumps(document, indent=1) + "\n")
+        (RESULTS / "kv_cache.md").write_text(report(document))
+
     for context, count in zip(arguments.contexts.split(","), arguments.texts.split(","), strict=True):
         texts = window_tokens(arguments.model, documents, int(context), int(count)).tolist()
         reference: Probed | None = None
@@ -82,18 +96,8 @@ def main() -> None:
                 row, probed = measure(arguments.model, arguments.file, engine, cache, texts, reference)
                 reference = reference or probed
                 rows.append(row)
+                save()
                 print(row, flush=True)
-    document = {
-        "model": arguments.model.name,
-        "file": arguments.file.name,
-        "at": datetime.now(UTC).isoformat(),
-        "hardware": hardware_line(probe.probe()),
-        "note": arguments.note,
-        "texts": arguments.texts,
-        "rows": [row._asdict() for row in rows],
-    }
-    (RESULTS / "kv_cache.json").write_text(json.dumps(document, indent=1) + "\n")
-    (RESULTS / "kv_cache.md").write_text(report(document))
 
 
 def measure(
