@@ -7,7 +7,8 @@ on a processor. The next-token probabilities at every fourth or eighth position 
 with those of llama.cpp with a 16-bit cache, which is the first row: so a row of OpenVINO holds what its reader and
 arithmetic change too (its reader rounds Q4_1: take a file in Q8_0), and its types are to be compared with each other.
 The time of an output token is that of a request with 33 tokens less that of one with 1, over a context that the cache
-holds already. Bytes a token are the planner's arithmetic. Writes benchmarks/results/kv_cache.md and .json after every row.
+holds already. Bytes a token are the planner's arithmetic. Writes benchmarks/results/kv_cache.md and .json after every
+row.
 """
 
 from __future__ import annotations
