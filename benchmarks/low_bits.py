@@ -6,8 +6,8 @@
 PYTHON is the interpreter of an environment with Intel's `auto-round` (`pip install torch==2.13.0 auto-round==0.16.1`);
 llm-compressor is that of the `compress` engine. Each result is a fresh process; all see the same calibration tokens
 (checked by their sha256 where a tool says it, and given as ids to auto-round) in groups of 64 with zero points. The
-rows whose scales are trained learn from the half of what else the bundled text holds too. KL is to the original on chat
-and prose that no calibration saw. auto-round computes in 32 bit here, which is what `--half`
+rows whose scales are trained learn from further text too: half of what the bundled text holds beside those tokens. KL
+is to the original on chat and prose that no calibration saw. auto-round computes in 32 bit here, which is what `--half`
 changes, and tunes each layer for `--steps` steps: 50 is its own `light` recipe, 200 its default.
 Writes benchmarks/results/low_bits.md and .json after every row.
 """

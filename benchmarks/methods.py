@@ -170,7 +170,7 @@ def is_made(workspace: Workspace, row: dict[str, Any]) -> bool:
 
 
 def planned_refusal(workspace: Workspace, model: ModelCard, name: str) -> dict[str, Any]:
-    """Return why vLLM serves the format of a row on no machine like this one, by engine; empty if it does."""
+    """Return why vLLM does not serve the format of a row on this machine, as `serve` says it; empty if it does."""
     case = cases.resolve(workspace, model, read_recipe(name))
     refusal = kernel_rules.find_unserved_format(case.model, case.recipe, case.facts)
     return {} if refusal is None else {"vllm": {"refused": f"{name} cannot be served here: {refusal}."}}
@@ -206,10 +206,10 @@ def serve(workspace: Workspace, artifact: str, engines: Sequence[EngineName]) ->
 
 def serve_row(workspace: Workspace, model: ModelCard, row: dict[str, Any]) -> dict[str, Any]:
     """Return `served` of a row; empty where its artifact is elsewhere and its plan names no engine's refusal."""
+    is_gguf = ROWS[row["name"]][0].get("quantize", {}).get("method") == "gguf"
     if is_made(workspace, row):
-        is_gguf = ROWS[row["name"]][0].get("quantize", {}).get("method") == "gguf"
         return {"served": serve(workspace, row["artifact"], list_readers("gguf" if is_gguf else "safetensors"))}
-    refusal = planned_refusal(workspace, model, row["name"])
+    refusal = {} if is_gguf else planned_refusal(workspace, model, row["name"])
     return {"served": refusal} if refusal else {}
 
 

@@ -16,8 +16,8 @@ from backend.domain.frozen import Frozen
 
 NO_EXPERTS = "Recovery has no adapters for models made of experts: leave `recover` out."
 SPARE_SEQUENCES = 12
-"""The fewest sequences of calibration text that must be left for the recovery, of which half are validated by. It
-learns from the others, and from those that calibrated."""
+"""The fewest sequences of the calibration text that calibration must leave over. A recovery validates on half of them,
+and learns from the other half and from those that calibrated."""
 
 VALIDATIONS, MOST_VALIDATION = 20, 16
 """Validations after the start, and the most sequences of each: their cost comes on top of the steps."""

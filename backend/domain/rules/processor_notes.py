@@ -84,5 +84,5 @@ def processor_note(model: ModelFacts, recipe: Recipe, features: Collection[str])
         return EIGHT_AMX if fits else EIGHT_ODD
     if kind == "vnni":
         return EIGHT_VNNI
-    halted = step.activations == "static" and recipe.serving.dtype != "float32"
-    return f"{EIGHT_NONE} {EIGHT_STATIC}" if halted else EIGHT_NONE
+    is_unready = step.activations == "static" and recipe.serving.dtype != "float32"
+    return f"{EIGHT_NONE} {EIGHT_STATIC}" if is_unready else EIGHT_NONE

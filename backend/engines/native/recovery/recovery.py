@@ -203,7 +203,7 @@ class _Run:
         for number, part in enumerate(torch.split(begun, ANSWERED)):
             if written and self.options.minutes is not None and self.share > ANSWERING:
                 self.progress.note(
-                    f"It wrote {len(written)} in the share of the minutes that it has; they are learned from."
+                    f"Its share of the minutes is over after {len(written)} sequences: these are learned from."
                 )
                 break
             sampling = Sampling(TEMPERATURE, length - begun.shape[1], self.request.seed * 1_000_003 + number)

@@ -22,8 +22,8 @@ class Split(NamedTuple):
 
 
 def split_data(calibrated: torch.Tensor, spare: torch.Tensor) -> Split:
-    """Split the sequences, [sequences, length] each: those that `calibrated` are learned from, and half of the `spare`
-    ones, which are in random order; the other half validates, at most MOST_VALIDATION.
+    """Split the sequences, [sequences, length] each. Half of `spare`, which is in random order, validates, at most
+    MOST_VALIDATION; the rest of it and all that `calibrated` are learned from.
 
     Raises InvalidWorkload if the spare ones are too few.
     """
