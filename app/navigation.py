@@ -201,4 +201,5 @@ def go(name: str, **params: str) -> None:
     if st.session_state.get(HERE) == name:
         url_parameters.query().replace(_with_load(params))
         st.rerun()
-    st.switch_page(str(page_file(name)), query_params=_with_load(params) or None)
+    # A mapping, even an empty one: with None Streamlit 1.67 refuses to leave a page that has a field in its address.
+    st.switch_page(str(page_file(name)), query_params=_with_load(params))

@@ -96,14 +96,23 @@ def draw(opened: Workspace) -> None:
 def _fill(load: PlannedLoad) -> None:
     """Give the fields the values of the load, which a link or Back may have changed."""
     values: dict[str, Any] = {key: getattr(load, name) for key, name in NUMBERS.items()}
-    values[PROFILE_FIELD] = load.profile if load.workload is None else f"{FILE}{load.workload}"
+    values[PROFILE_FIELD] = _profile_choice(load)
     values[DEMAND_FIELD] = USERS if load.rate is None else RATE
     values[PERCENTILE_FIELD] = load.percentile
     values[PLACE_FIELD], values[REGION_FIELD] = load.target, load.region
-    values[DISCOUNT_FIELD] = None if load.discount is None else round(load.discount * 100, 4)
+    values[DISCOUNT_FIELD] = _percent(load)
     for key, value in values.items():
         if key not in st.session_state or st.session_state[key] != value:
             st.session_state[key] = value
+
+
+def _profile_choice(load: PlannedLoad) -> str | None:
+    """Return the choice of the field "Workload" for this load; None for tokens of no profile."""
+    return load.profile if load.workload is None else f"{FILE}{load.workload}"
+
+
+def _percent(load: PlannedLoad) -> float | None:
+    return None if load.discount is None else round(load.discount * 100, 4)
 
 
 def _draw_requests(opened: Workspace, load: PlannedLoad, saved: Collection[str]) -> None:
@@ -112,7 +121,7 @@ def _draw_requests(opened: Workspace, load: PlannedLoad, saved: Collection[str])
     names = [*PROFILES, *(f"{FILE}{name}" for name in saved)]
     st.selectbox(
         "Workload",
-        names if st.session_state[PROFILE_FIELD] else [*names, None],
+        names if _profile_choice(load) else [*names, None],
         key=PROFILE_FIELD,
         format_func=_title,
         on_change=_take_profile,
@@ -257,7 +266,7 @@ def _draw_prices(regions: Sequence[str], instance: Instance | None, discount: fl
 
 def _take_profile(opened: Workspace) -> None:
     """Take the tokens of the chosen profile or uploaded workload."""
-    chosen = st.session_state[PROFILE_FIELD] or ""
+    chosen = st.session_state.get(PROFILE_FIELD) or ""
     if chosen.startswith(FILE):
         _take_workload(opened, chosen.removeprefix(FILE))
         return
@@ -290,21 +299,23 @@ def _take() -> None:
     """Make what the fields say the load of all pages. What is empty stays as it was.
 
     Streamlit at times reports a choice that nobody touched as empty, with every later run. The address then decides:
-    written again, the load would undo a step back.
+    written again, the load would undo a step back. A field that the session does not hold changes nothing: while one
+    run of the page is being stopped and the next has begun, either may drop it.
     """
     # 1. The numbers, the place and the discount.
     before = address.current()
-    values: dict[str, Any] = {name: st.session_state.get(key) for key, name in NUMBERS.items()}
+    field = st.session_state.get
+    values: dict[str, Any] = {name: field(key, getattr(before, name)) for key, name in NUMBERS.items()}
     for name in ("input_tokens", "output_tokens", "concurrency"):
         values[name] = values[name] or getattr(before, name)
-    by_rate = (st.session_state[DEMAND_FIELD] or (USERS if before.rate is None else RATE)) == RATE
+    by_rate = (field(DEMAND_FIELD) or (USERS if before.rate is None else RATE)) == RATE
     values["rate"] = values["rate"] or before.rate or FIRST_RATE if by_rate else None
-    percent = st.session_state[DISCOUNT_FIELD]
-    values["percentile"] = st.session_state[PERCENTILE_FIELD] or before.percentile
-    values["target"], values["region"] = st.session_state[PLACE_FIELD], st.session_state.get(REGION_FIELD)
+    values["percentile"] = field(PERCENTILE_FIELD) or before.percentile
+    values["target"], values["region"] = field(PLACE_FIELD, before.target), field(REGION_FIELD, before.region)
+    percent = field(DISCOUNT_FIELD, _percent(before))
     values["discount"] = None if percent is None else percent / 100
     # 2. An uploaded workload, unless its prompts have another length now.
-    chosen = st.session_state[PROFILE_FIELD] or ""
+    chosen = field(PROFILE_FIELD) or ""
     if chosen.startswith(FILE) and values["input_tokens"] == before.input_tokens:
         values["workload"] = chosen.removeprefix(FILE)
     load = PlannedLoad.model_validate(values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,9 @@ from backend.service.studio import demo, demo_model
 from tests.browser.places import SCREENSHOTS
 from tests.browser.running import Studio, running_studio
 from tests.homes import until_ended
+
+LOG_CHARACTERS = 8_000
+"""Of a studio's log in the report of a failed test."""
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +59,18 @@ def measured(studio: Studio) -> EvaluationView:
     spec = evaluations.prepare(workspace, ["starter", str(artifact)], options)
     ended = until_ended(workspace, evaluations.submit(workspace, spec).id)
     return evaluations.show(workspace, str(ended.result["evaluation"]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the end of the studio's log to the report of a test that failed: a page names the id of its error only."""
+    report = yield
+    if report.failed:
+        for name, studio in getattr(item, "funcargs", {}).items():
+            if isinstance(studio, Studio):
+                log = (studio.workspace.settings.home / "studio.log").read_text(errors="replace")
+                report.sections.append((f"studio.log of {name}", log[-LOG_CHARACTERS:]))
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -275,3 +275,10 @@ def test_an_embedding_model_has_no_cache(studio_home: Workspace) -> None:
 @pytest.mark.parametrize("name", list(published.published())[::24])
 def test_a_published_models_page_opens(studio_home: Workspace, name: str) -> None:
     assert len(studio.open_page("model", id=name).error) == 0
+
+
+def test_a_catalog_with_filters_opens_import_without_them(studio_home: Workspace) -> None:
+    at = studio.open_page("catalog", catalog_words="gptq", catalog_instance="ml.g5.12xlarge")
+    next(button for button in at.button if button.label == "Import a model").click().run()
+    studio.check(at)
+    assert at.title[0].value == "Import" and not at.query_params

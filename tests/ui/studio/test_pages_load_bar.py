@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from app.load_bar import address
+from app.sidebar import load_bar
 from backend.service import Workspace
 from backend.service.evaluations import workloads
 from backend.service.planned_load import workload_tokens
@@ -51,6 +54,14 @@ def test_tokens_of_ones_own_are_a_custom_load_and_back_undoes_it(studio_home: Wo
     del at.query_params["load"]
     studio.step_back(at)
     assert at.selectbox(key="load_profile").value == "chat" and at.number_input(key="load_input").value == 622
+
+
+def test_fields_that_the_session_has_dropped_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one run is being stopped and the next has begun, either may drop fields of the session."""
+    full = address.parse({**FULL, "load_discount": "0.1", "load_region": "eu-west-1"})
+    monkeypatch.setattr(st, "session_state", {address.LOAD: full, "load_input": 99})
+    load_bar._take()
+    assert address.current() == full.model_copy(update={"input_tokens": 99})
 
 
 def test_a_change_before_the_browser_has_the_new_address_keeps_the_last_one(studio_home: Workspace) -> None:
