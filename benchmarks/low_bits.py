@@ -44,6 +44,7 @@ PEER = Path(__file__).parent / "peers" / "auto_round_run.py"
 SAMPLES, LENGTH, GROUP = 64, 512, 64
 AWQ_TUNING = {"clip": True}
 GPTQ_TUNING = {"act_order": True, "clip": True, "awq_scales": True}
+WEIGHED_TUNING = GPTQ_TUNING | {"loss_weights": True}
 
 
 def _trained(batch: int, **options: Any) -> dict[str, Any]:
@@ -54,13 +55,18 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "native: GPTQ after AWQ": ("native", "gptq", {"tuning": GPTQ_TUNING}),
     "auto-round: SignRound": ("auto-round", "", {}),
     "llm-compressor: GPTQ": ("llm-compressor", "gptq", {}),
-    "native: GPTQ after AWQ, tokens weighed": ("native", "gptq", {"tuning": GPTQ_TUNING | {"loss_weights": True}}),
+    "native: GPTQ after AWQ, tokens weighed": ("native", "gptq", {"tuning": WEIGHED_TUNING}),
     "native: GPTQ after AWQ, scales trained": ("native", "gptq", _trained(2)),
     "native: GPTQ after AWQ, scales trained, 1 sequence a step": ("native", "gptq", _trained(1)),
     "native: GPTQ after AWQ, scales trained at 5e-4 for 8 minutes": (
         "native",
         "gptq",
         _trained(2, minutes=8, learning_rate=5e-4),
+    ),
+    "native: GPTQ after AWQ, tokens weighed, scales trained for 8 minutes": (
+        "native",
+        "gptq",
+        {"tuning": WEIGHED_TUNING, "recover": {"minutes": 8, "batch": 1}},
     ),
     "llm-compressor: AWQ": ("llm-compressor", "awq", {}),
     "native: AutoRound": ("native", "autoround", {"tuning": AWQ_TUNING}),
