@@ -1,6 +1,7 @@
 """What a smaller key-value cache costs in quality and gives in memory and speed, at long context, as served.
 
-    python -m benchmarks.kv_cache MODEL_FOLDER GGUF_FILE [--contexts 2048,8000] [--texts 2,1] [--note "..."]
+    python -m benchmarks.kv_cache MODEL_FOLDER GGUF_FILE [--contexts 2048,8000] [--texts 2,1] [--engine openvino]
+    [--note "..."]
 
 MODEL_FOLDER is the import that GGUF_FILE was made of. Each engine serves the file with each type of cache that it has
 on a processor. The next-token probabilities at every fourth or eighth position of a context's second half are compared
@@ -8,7 +9,7 @@ with those of llama.cpp with a 16-bit cache, which is the first row: so a row of
 arithmetic change too (its reader rounds Q4_1: take a file in Q8_0), and its types are to be compared with each other.
 The time of an output token is that of a request with 33 tokens less that of one with 1, over a context that the cache
 holds already. Bytes a token are the planner's arithmetic. Writes benchmarks/results/kv_cache.md and .json after every
-row.
+row; rows of the same file that are not measured again stay.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Row(NamedTuple):
     engine: str
     cache: str
     context: int
+    texts: int
     bytes_per_token: int
     tpot_ms: float
     kl: float | None
@@ -71,22 +73,26 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--contexts", default="2048,8000")
     parser.add_argument("--texts", default="2,1", help="of each context")
-    parser.add_argument("--note", default="")
+    parser.add_argument("--engine", choices=ENGINES, help="this one alone, after the first row")
+    parser.add_argument("--note", help="that of the rows before is kept without one")
     arguments = parser.parse_args()
-    documents, rows = held_out_text.read(TEXT, arguments.model).documents, list[Row]()
+    documents = held_out_text.read(TEXT, arguments.model).documents
+    path = RESULTS / "kv_cache.json"
+    before = json.loads(path.read_text()) if path.exists() else {}
+    rows = {_place(row): row for row in before.get("rows", []) if before["file"] == arguments.file.name}
 
-    def save() -> None:
+    def save(row: dict[str, Any]) -> None:
+        rows[_place(row)] = row
         document = {
             "model": arguments.model.name,
             "file": arguments.file.name,
             "at": datetime.now(UTC).isoformat(),
             "hardware": hardware_line(probe.probe()),
-            "note": arguments.note,
-            "texts": arguments.texts,
-            "rows": [row._asdict() for row in rows],
+            "note": before.get("note", "") if arguments.note is None else arguments.note,
+            "rows": list(rows.values()),
         }
-        (RESULTS / "kv_cache.json").write_text(json.dumps(document, indent=1) + "\n")
-        (RESULTS / "kv_cache.md").write_text(report(document))
+        path.write_text(json.dumps(document, indent=1) + "\n")
+        path.with_suffix(".md").write_text(report(document))
 
     for context, count in zip(arguments.contexts.split(","), arguments.texts.split(","), strict=True):
         texts = window_tokens(arguments.model, documents, int(context), int(count)).tolist()
@@ -94,11 +100,16 @@ def main() -> None:
         for engine in ENGINES:
             caches = next(row.cache for row in SERVED if row.engine == engine and row.hardware == "cpu")
             for cache in caches:
+                if reference and arguments.engine not in (None, engine):
+                    continue
                 row, probed = measure(arguments.model, arguments.file, engine, cache, texts, reference)
                 reference = reference or probed
-                rows.append(row)
-                save()
+                save(row._asdict())
                 print(row, flush=True)
+
+
+def _place(row: dict[str, Any]) -> tuple[str, str, int]:
+    return row["engine"], row["cache"], row["context"]
 
 
 def measure(
@@ -134,6 +145,7 @@ def measure(
         engine,
         cache,
         context,
+        len(texts),
         kv_bytes(models.folder_card(str(model)), serving),
         tpot,
         divergence.kl if divergence else None,
@@ -166,16 +178,15 @@ def report(document: dict[str, Any]) -> str:
         kl = "reference" if row["kl"] is None else f"{row['kl']:.4f}{interval}"
         same = "" if row["same_top"] is None else f"{row['same_top']:.1%}"
         cells.append(
-            [row["engine"], row["cache"], f"{row['context']:,}", f"{row['bytes_per_token']:,}", kl, same]
+            [row["engine"], row["cache"], f"{row['context']:,}", row["texts"], f"{row['bytes_per_token']:,}", kl, same]
             + [f"{row['tpot_ms']:.1f}"]
         )
-    header = ["engine", "cache", "context", "bytes a token", "KL at least", "same top token", "TPOT ms"]
+    header = ["engine", "cache", "context", "texts", "bytes a token", "KL at least", "same top token", "TPOT ms"]
     lines = [
         f"# Key-value cache: {document['file']}",
         "",
         f"{document['at'][:10]}, {document['hardware']}. {document['note']}".strip(),
-        "`python -m benchmarks.kv_cache`; every eighth position of the second half of the texts "
-        f"({document['texts']} by context, of {TEXT}, held out).",
+        f"`python -m benchmarks.kv_cache`; every eighth position of the second half of the texts, of {TEXT}, held out.",
         "",
     ]
     return "\n".join([*lines, "```", table(header, cells), "```", ""])

@@ -31,6 +31,8 @@ READY_SECONDS = 900.0
 PORT_ATTEMPTS = 3
 POLL_SECONDS = 0.1
 ANSWER_SECONDS = 120.0
+PROBED_SECONDS = 0.25
+"""Seconds more for each token whose probabilities are asked for: OpenVINO computes several beams over all before it."""
 CPU_NICENESS = 5
 """Niceness of a server on a processor: its threads spin on every core, and the load generator must run in between, or
 it reads the answers late."""
@@ -295,14 +297,14 @@ class ModelServer(ABC):
             raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
         return counters.parse_counters(text)
 
-    def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """POST a JSON body, with the model's name added, and return the answer.
+    def answer(self, path: str, body: dict[str, Any], seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+        """POST a JSON body, with the model's name added, and return the answer, which may take so many seconds.
 
         Raises ServerFailed if the server refuses, answers something else than JSON, or does not answer any more.
         """
         request = json.dumps({"model": self.served_name, **body})
         try:
-            status, reply = self._ask(path, request, ANSWER_SECONDS)
+            status, reply = self._ask(path, request, seconds)
         except (OSError, http.client.HTTPException):
             raise ServerFailed(failures.died(self.log, self._process.poll() if self._process else None)) from None
         if status != 200:

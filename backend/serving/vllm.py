@@ -23,7 +23,7 @@ from backend.domain.load.openai_json import first_choice
 from backend.layered import tokenizers
 from backend.serving import compile_key, neuron, vllm_options
 from backend.serving.installed_packages import is_cpu_build, openmp_library
-from backend.serving.model_server import NICE, READY_SECONDS, ModelServer
+from backend.serving.model_server import ANSWER_SECONDS, NICE, PROBED_SECONDS, READY_SECONDS, ModelServer
 from backend.serving.startup import StartLog
 from backend.serving.vllm_options import Tuning
 from backend.settings import CHECKOUT
@@ -59,7 +59,8 @@ class VllmRoutes(ModelServer):
 
     def prompt_logprobs(self, tokens: Sequence[int], most: int) -> list[TokenLogprobs]:
         body = {"prompt": list(tokens), "max_tokens": 1, "temperature": 0, "prompt_logprobs": most}
-        return parse_prompt_logprobs(first_choice(self.answer("/v1/completions", body)))
+        seconds = ANSWER_SECONDS + PROBED_SECONDS * len(tokens)
+        return parse_prompt_logprobs(first_choice(self.answer("/v1/completions", body, seconds)))
 
 
 class VllmServer(VllmRoutes):
