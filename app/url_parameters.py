@@ -7,9 +7,11 @@ import base64
 import time
 import zlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import streamlit as st
+from streamlit.errors import StreamlitAPIException
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from backend.domain.errors import InvalidRecipe
@@ -94,10 +96,24 @@ def query() -> Parameters:
     address = _current_address()
     late = address in written.replaced and (bool(address) or time.monotonic() - written.at < BARE_LATE_S)
     if late and not context.is_history_navigation:
-        st.query_params.from_dict(written.address)
+        _write_again(written.address)
     else:
         st.session_state[WRITTEN] = Written(written.page, address, (), time.monotonic())
     return Parameters()
+
+
+def _write_again(address: Address) -> None:
+    """Write the parameters that differ, but for those of fields, which the browser writes itself and Streamlit guards
+    (1.67: a page whose field is in its address would fail here)."""
+    current = _current_address()
+    for name in current.keys() | address.keys():
+        if current.get(name) == address.get(name):
+            continue
+        with suppress(StreamlitAPIException):
+            if name in address:
+                st.query_params[name] = address[name]
+            else:
+                del st.query_params[name]
 
 
 def enter(page: str) -> None:

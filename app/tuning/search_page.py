@@ -58,8 +58,7 @@ def _draw_actions(opened: Workspace, view: SearchView) -> None:
             tunings.resume(opened, view.id)
             st.rerun()
     if st.button("New search", icon=":material/add:", key="tune_new"):
-        url_parameters.query().clear()
-        url_parameters.query()["new"] = "true"
+        url_parameters.query().replace({"new": "true"})
         st.rerun()
 
 

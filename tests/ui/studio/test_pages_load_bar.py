@@ -64,13 +64,18 @@ def test_fields_that_the_session_has_dropped_change_nothing(monkeypatch: pytest.
     assert address.current() == full.model_copy(update={"input_tokens": 99})
 
 
-def test_a_change_before_the_browser_has_the_new_address_keeps_the_last_one(studio_home: Workspace) -> None:
-    at = studio.open_page("jobs")
+@pytest.mark.parametrize(("page", "own"), [("jobs", {}), ("catalog", {"catalog_words": "gptq"})])
+def test_a_change_before_the_browser_has_the_new_address_keeps_the_last_one(
+    studio_home: Workspace, page: str, own: dict[str, str]
+) -> None:
+    """Also on a page that has a field of its own in the address, which only the browser may write."""
+    at = studio.open_page(page, **own)
     at.number_input(key="load_concurrency").set_value(4).run()
     del at.query_params["load_users"]  # what the browser had when the next field was left
     at.number_input(key="load_input").set_value(99).run()
     studio.check(at)
     assert (param(at, "load"), param(at, "load_users")) == ("99-250", "4")
+    assert {name: param(at, name) for name in own} == own
 
 
 @pytest.mark.parametrize("changed", [{}, {"load_rate": "3"}])
