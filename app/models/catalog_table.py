@@ -89,10 +89,14 @@ def unfit_sentence(lines: Sequence[CatalogLine], target: str | None) -> str | No
     if not unfit:
         return None
     where = "this machine" if target in {None, "local"} else str(target)
-    which = "None of these models fits" if unfit == len(lines) else f"{unfit} of these {len(lines)} models do not fit"
+    which = f"{unfit} of these {len(lines)} models {'does' if unfit == 1 else 'do'} not fit"
+    if unfit == len(lines):
+        which = "None of these models fits" if unfit > 1 else "This model does not fit"
+    rows, they = ("their rows", "they fit") if unfit > 1 else ("its row", "it fits")
+    end = "they run" if unfit > 1 else "it runs"
     return (
-        f"{which} on {where} as published. A mark in their rows is a technique with which they fit. "
-        "Choose an instance under Runs on to see where they run."
+        f"{which} on {where} as published. A mark in {rows} is a technique with which {they}. "
+        f"Choose an instance under Runs on to see where {end}."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,6 +51,20 @@ def test_what_does_not_fit_is_said_once_in_place_of_crosses(studio_home: Workspa
     assert "Choose an instance under Runs on" in studio.says(at)
     somewhere = studio.open_page("catalog", catalog_instance="ml.p4d.24xlarge")
     assert "do not fit" not in studio.says(somewhere) and set(shown(somewhere)["Fits"]) == {"✓ fits"}
+
+
+@pytest.mark.parametrize(
+    ("fits", "words"),
+    [
+        ([False, True], "1 of these 2 models does not fit on this machine as published. A mark in its row"),
+        ([False, False, True], "2 of these 3 models do not fit on this machine as published. A mark in their rows"),
+        ([False], "This model does not fit on this machine"),
+        ([False, False], "None of these models fits on this machine"),
+    ],
+)
+def test_one_model_that_does_not_fit_is_not_said_as_several(fits: list[bool], words: str) -> None:
+    lines: list[Any] = [SimpleNamespace(fits=each) for each in fits]
+    assert words in str(catalog_table.unfit_sentence(lines, None))
 
 
 def test_a_blank_cell_of_the_page_stays_blank(studio_home: Workspace) -> None:
