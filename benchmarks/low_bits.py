@@ -68,6 +68,11 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "gptq",
         {"tuning": WEIGHED_TUNING, "recover": {"minutes": 8, "batch": 1}},
     ),
+    "native: GPTQ after AWQ, tokens weighed, weights trained for 8 minutes": (
+        "native",
+        "gptq",
+        {"tuning": WEIGHED_TUNING, "recover": {"learn": "weights", "minutes": 8, "batch": 1}},
+    ),
     "llm-compressor: AWQ": ("llm-compressor", "awq", {}),
     "native: AutoRound": ("native", "autoround", {"tuning": AWQ_TUNING}),
 }
