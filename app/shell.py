@@ -32,6 +32,7 @@ READABLE = """<style>
 [data-testid='stSidebarUserContent'] { order: 1; padding-bottom: 1rem }
 [data-testid='stSidebarNav'] { order: 2 }
 [data-testid='stElementContainer']:has(> [data-testid='stHtml'] script) { display: none }
+[data-testid='stToastContainer'] { top: auto !important; bottom: 8rem }
 @media (max-width: 640px) {
     [data-testid='stColumn']:has(> [data-testid='stVerticalBlock'] > [data-testid='stLayoutWrapper']
     > [data-testid='stVerticalBlock'] > [data-testid='stElementContainer'] > [data-testid='stMetric'])
@@ -45,8 +46,10 @@ READABLE = """<style>
 </style>"""
 """CSS: Streamlit pales the shortcut on a button and draws a slider's value in the accent colour, neither of which could
 be read, writes "19/80" over the end of what is typed, puts the menu above everything else in the sidebar, leaves a
-sixth of a laptop's screen free above the title and as much beside the page. On a phone it gives each tile a row of its
-own with its words cut, and draws the buttons of a table, which are always there, over the line above it."""
+sixth of a laptop's screen free above the title and as much beside the page. It shows a toast over the buttons beside
+the title, where it stays as long as the pointer does: it is moved to the bottom, above the field of a chat. On a phone
+it gives each tile a row of its own with its words cut, and draws the buttons of a table, which are always there, over
+the line above it."""
 
 
 REACHED = """<script>(() => {

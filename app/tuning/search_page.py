@@ -72,8 +72,9 @@ def _panel(opened: Workspace, search_id: str) -> str:
     st.progress(share, text=plain(_progress_words(view)))
     tiles.show_rows(list(search_tiles(view)), 4)
     # 2. Chart and ranking.
-    chart = latency_and_throughput(view.ranked, view.request.streams, view.baseline, charts.theme())
-    charts.show(charts.with_height(chart, HEIGHT), f"search-{search_id}")
+    if view.ranked or view.state == "running":
+        chart = latency_and_throughput(view.ranked, view.request.streams, view.baseline, charts.theme())
+        charts.show(charts.with_height(chart, HEIGHT), f"search-{search_id}")
     if view.ranked:
         st.dataframe(
             ranking_rows(view),
@@ -108,8 +109,9 @@ def _sentence(view: SearchView) -> str:
         return f"`{winner.trial.name}` {verb}{gain}: {winner.words}."
     nearest = next((one for one in view.ranked if one.standing == "nearest"), None)
     if nearest is not None:
-        return f"No stack meets all limits yet. `{nearest.trial.name}` is {nearest.words}."
-    return "Nothing was measured yet." if view.state == "running" else f"{view.ended or 'It was stopped'}"
+        so_far = " yet" if view.state == "running" else ""
+        return f"No stack meets all limits{so_far}. `{nearest.trial.name}` is {nearest.words}."
+    return "Nothing has been measured yet." if view.state == "running" else "Nothing was measured."
 
 
 def _progress_words(view: SearchView) -> str:

@@ -41,6 +41,18 @@ def test_the_recipe_that_is_submitted_is_the_one_on_the_screen(chromium: Browser
     assert until_ended(studio.workspace, job_id).error is None
 
 
+def test_a_message_lies_over_no_button_beside_the_title(chromium: Browser, studio: Studio) -> None:
+    """A message stays while the pointer is on it, so that what it lies over could not be clicked."""
+    with visiting(chromium, studio.url) as visit:
+        visit.open("/tune?model=starter")
+        visit.button("Find the best stack").click()
+        visit.page.wait_for_url(re.compile(r"[?&]id=t-"))
+        visit.button("Stop").click()
+        expect(visit.page.get_by_test_id("stToast")).to_be_visible()
+        visit.button("New search").click()
+        expect(visit.button("Find the best stack")).to_be_visible()
+
+
 @pytest.mark.vllm
 def test_the_price_and_load_that_are_measured_are_those_on_the_screen(chromium: Browser, studio: Studio) -> None:
     with visiting(chromium, studio.url) as visit:

@@ -34,7 +34,7 @@ def latency_and_throughput(
         if points:
             traces.append(_trace(name, index, points, theme))
     if not traces:
-        return empty(TITLE, "Nothing was measured yet.", theme)
+        return empty(TITLE, "Nothing has been measured yet.", theme)
     # 2. Axes from zero, so that distances are factors.
     x = {"label": f"Median latency at {streams(low)} (ms)", "rangemode": "tozero"}
     y = {"label": f"Output tokens/s at {streams(high)}", "rangemode": "tozero"}

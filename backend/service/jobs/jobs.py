@@ -293,7 +293,7 @@ def cancel(workspace: Workspace, job_id: str, cause: str | None = None) -> JobVi
     )
 
 
-def cancel_all_and_stop(workspace: Workspace, cause: str = "the program that started it, at its end") -> bool:
+def cancel_all_and_stop(workspace: Workspace, cause: str = "the program that queued it, at its end") -> bool:
     """Cancel all queued and running jobs, wait for their end and stop this home's supervisor. Returns False if none
     ran."""
     for job in active(workspace):

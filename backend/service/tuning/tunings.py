@@ -38,6 +38,8 @@ State = Literal["running", "stopped", "done"]
 QUALITY_PROMPTS, SCORED_WINDOWS = 6, 8
 REQUESTS_A_STREAM = {"screen": 2, "halve": 3, "race": 3}
 WARM_UP_SECONDS = 0.5
+BY_BUDGET, BY_STOP = "the budget of its search", "the stop of its search"
+"""The cause of a job's cancel, as the job says it: `Cancelled before it started, by ...`."""
 
 
 class SearchView(Frozen):
@@ -161,10 +163,10 @@ def advance(workspace: Workspace, search_id: str) -> SearchView:
         if job is not None and not job.ended:
             over = progress.spent_s > 60 * record.request.budget_min
             if over and not job.cancel_requested:
-                _cancel(workspace, job, "the budget of its search")
+                _cancel(workspace, job, BY_BUDGET)
             return _view(workspace, record)
         # 2. A person cancelled the step: the search stops too.
-        if job is not None and job.state is JobState.CANCELLED and job.cause != "the budget of its search":
+        if job is not None and job.state is JobState.CANCELLED and job.cause != BY_BUDGET:
             record = record.model_copy(update={"stopped": True})
             records.write(workspace, record)
             return _view(workspace, record)
@@ -196,7 +198,7 @@ def stop(workspace: Workspace, search_id: str) -> SearchView:
             raise NotNow(f"{search_id} does not run: it {'is stopped' if record.stopped else 'has ended'}.")
         job = _current_job(workspace, record)
         if job is not None and not job.ended:
-            _cancel(workspace, job, "its search was stopped")
+            _cancel(workspace, job, BY_STOP)
         record = record.model_copy(update={"stopped": True})
         records.write(workspace, record)
         return _view(workspace, record)

@@ -78,7 +78,7 @@ def test_without_a_stack_within_limits_the_nearest_is_named(studio_home: Workspa
     request = TuneRequest(model="starter", streams=(1, 8), limits=Slo(ttft_ms=1.0))
     record = put_search(studio_home, JobState.SUCCEEDED, request)
     page_text = studio.says(studio.open_page("tune", id=record.id)).replace("\\", "")
-    assert "No stack meets all limits yet." in page_text and "nearest to your limits: TTFT p95" in page_text
+    assert "No stack meets all limits." in page_text and "nearest to your limits: TTFT p95" in page_text
     printed = CliRunner().invoke(app, ["tunings", "show", record.id]).output
     assert "No stack meets all limits. Nearest:" in printed
 
@@ -86,10 +86,15 @@ def test_without_a_stack_within_limits_the_nearest_is_named(studio_home: Workspa
 def test_a_search_is_stopped_with_its_job_and_resumed_without_it(studio_home: Workspace) -> None:
     record = put_search(studio_home, JobState.QUEUED)
     at = studio.open_page("tune", id=record.id)
+    assert "Nothing has been measured yet." in studio.says(at) and at.get("plotly_chart")
     at.button(key="tune_stop").click().run()
     studio.check(at)
+    assert "Nothing was measured." in studio.says(at) and not at.get("plotly_chart")
     stopped = tunings.show(studio_home, record.id)
-    assert stopped.state == "stopped" and jobs.show(studio_home, str(record.steps[0].job)).ended
+    assert stopped.state == "stopped"
+    assert jobs.show(studio_home, str(record.steps[0].job)).error == (
+        "Cancelled before it started, by the stop of its search."
+    )
     assert set(stopped.untried.values()) == {"not tried yet"}
     damaged = records.folder(studio_home) / "t-0123456789"
     damaged.mkdir()
