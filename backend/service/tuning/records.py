@@ -92,7 +92,7 @@ def read(workspace: Workspace, search_id: str) -> SearchRecord:
 
 
 def list_ids(workspace: Workspace) -> list[str]:
-    """Return the ids of all searches, the newest first."""
+    """Return the ids of all searches, that which changed last first."""
     places = [file.parent for file in folder(workspace).glob(f"t-*/{RECORD}")]
     return [place.name for place in sorted(places, key=lambda place: -(place / RECORD).stat().st_ctime_ns)]
 
@@ -103,7 +103,7 @@ def read_all(workspace: Workspace) -> list[SearchRecord]:
     for search_id in list_ids(workspace):
         with suppress(NotFound):
             readable.append(read(workspace, search_id))
-    return readable
+    return sorted(readable, key=lambda record: record.created_at, reverse=True)
 
 
 @contextmanager

@@ -103,8 +103,18 @@ def test_a_search_is_stopped_with_its_job_and_resumed_without_it(studio_home: Wo
     with pytest.raises(NotNow, match="it is stopped"):
         tunings.stop(studio_home, record.id)
     assert at.button(key="tune_resume").label == "Resume"
+    form = studio.open_page("tune")
+    studio.check(form)
+    assert f"stopped · {record.created_at:%Y-%m-%d %H:%M:%S} UTC · less than 1 s of 20 min" in studio.says(form)
     resumed = records.read(studio_home, record.id)
     assert resumed.stopped and len(resumed.steps) == 1
+
+
+def test_searches_are_listed_by_when_they_began(studio_home: Workspace) -> None:
+    """And not by what changed last: a look at the older one changes its folder."""
+    older, newer = (put_search(studio_home, JobState.QUEUED) for _ in range(2))
+    tunings.stop(studio_home, older.id)
+    assert [view.id for view in tunings.listing(studio_home)] == [newer.id, older.id]
 
 
 def test_a_job_that_a_person_cancels_stops_its_search(studio_home: Workspace) -> None:

@@ -130,10 +130,15 @@ def list_searches(json: Json = False) -> None:
             view.title,
             _winner_name(view),
             f"{view.spent_s / 60:.1f} of {view.request.budget_min:g} min",
+            f"{view.created_at:%Y-%m-%d %H:%M}",
         )
         for view in views
     ]
-    text = table(("search", "state", "for", "best so far", "spent"), rows) if rows else "There is no search yet."
+    text = (
+        table(("search", "state", "for", "best so far", "spent", "created (UTC)"), rows)
+        if rows
+        else "There is no search yet."
+    )
     emit(views, as_json=json, text=text)
 
 
