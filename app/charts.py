@@ -10,8 +10,8 @@ import plotly.graph_objects as graph
 import streamlit as st
 
 from app.navigation import page_key
+from backend.domain.figures import counted, streams
 from backend.domain.figures import figure as number
-from backend.domain.figures import streams
 from backend.present.charts import alt_text
 from backend.present.charts.markers import style_indices
 from backend.present.charts.theme import Figure, Theme, concurrency_axis, empty, layout, style, text
@@ -98,7 +98,7 @@ def _trace(name: str, place: int, points: Sequence[tuple[int, list[float]]], the
         "y": [fmean(rates) for _, rates in points],
         "hovertext": [
             f"{text(name)} at {streams(concurrency)}<br>about {number(fmean(rates))} tokens/s, mean of "
-            f"{len(rates)} runs so far"
+            f"{counted(len(rates), 'run')} so far"
             for concurrency, rates in points
         ],
         "hoverinfo": "text",

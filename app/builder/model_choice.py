@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import model_field, shell, url_parameters
 from app.formatting import count, size
-from backend.domain.figures import code
+from backend.domain.figures import code, counted
 from backend.domain.model.facts import ModelFacts, PublishedModel
 from backend.domain.planner import estimate
 from backend.present.source_names import short_name
@@ -57,5 +57,5 @@ def choose(opened: Workspace) -> ModelFacts | None:
 def summary(model: ModelFacts) -> str:
     """Return a model in one line."""
     weights = size(estimate.original_bytes(model))
-    text = f"{count(model.parameters)} parameters, {weights}, {model.layers} layers, {model.dtype}"
+    text = f"{count(model.parameters)} parameters, {weights}, {counted(model.layers, 'layer')}, {model.dtype}"
     return f"{text}. Not downloaded: published facts only, for planning" if isinstance(model, PublishedModel) else text

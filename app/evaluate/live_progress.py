@@ -11,6 +11,7 @@ from app.jobs.cards import cancel_button, show_end
 from app.jobs.job_text import headline, kind_name, progress_text, tab_words
 from app.session import disabled_unless_allowed
 from backend.domain.errors import NotFound
+from backend.domain.figures import counted
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
@@ -68,7 +69,7 @@ def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:
     points = evaluations.read_progress_points(opened, job_id)
     charts.show(charts.live_throughput(points, names, charts.theme()), f"live-{job_id}")
     st.caption(
-        f"{len(points)} runs so far. Approximate: these are counters while it runs; exact figures replace them at "
-        "the end."
+        f"{counted(len(points), 'run')} so far. Approximate: these are counters while it runs; exact figures replace "
+        "them at the end."
     )
     return str(job.state)

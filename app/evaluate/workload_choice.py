@@ -12,6 +12,7 @@ from app.formatting import message, plain, shorten
 from app.load_bar import address
 from app.workloads import upload
 from backend.domain.errors import WhetstoneError
+from backend.domain.figures import counted
 from backend.domain.workload.generators import WORKLOAD_KINDS
 from backend.present.charts.prompt_lengths import token_histogram
 from backend.present.words import workload_reading as words
@@ -139,8 +140,8 @@ def figures(workload_facts: WorkloadFacts, tokens: TokenLengths | None) -> list[
         cells += [("Median length", f"{tokens.p50:,} tokens", basis), ("Longest", f"{tokens.largest:,} tokens", basis)]
     else:
         cells += [
-            ("Median length", f"{workload_facts.characters_p50:,} characters", None),
-            ("Longest", f"{workload_facts.characters_max:,} characters", None),
+            ("Median length", counted(workload_facts.characters_p50, "character"), None),
+            ("Longest", counted(workload_facts.characters_max, "character"), None),
         ]
     return cells
 

@@ -9,6 +9,7 @@ from app.formatting import message, plain
 from app.hardware import instance_rows
 from app.hardware.instance_rows import COLUMNS, SORTS
 from app.session import disabled_unless_allowed
+from backend.domain.figures import counted
 from backend.domain.roles import Action
 from backend.service import Workspace
 from backend.service.machines import prices
@@ -139,5 +140,7 @@ def _ask(opened: Workspace, region: str | None) -> None:
             if refreshed.missing
             else ""
         )
-        words = f"{refreshed.prices} prices of {refreshed.region}, as of {refreshed.as_of}.{unchanged}{skipped}"
+        words = (
+            f"{counted(refreshed.prices, 'price')} of {refreshed.region}, as of {refreshed.as_of}.{unchanged}{skipped}"
+        )
         st.success(plain(words), icon=":material/check_circle:")

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.formatting import document_time, size
 from backend.domain.errors import RequestError
+from backend.domain.figures import counted
 from backend.domain.jobs.jobs import JobState
 from backend.domain.machine.environments import require_installable, resolve
 from backend.service.jobs.jobs import JobView
@@ -21,7 +22,7 @@ def figures(machine: MachineView) -> list[tuple[str, str, str | None]]:
     count = len(machine.accelerators) + len(machine.neuron)
     return [
         ("Accelerators", str(count), ", ".join(names) or "everything runs on the processor"),
-        ("Processor", f"{machine.cores} cores", machine.cpu),
+        ("Processor", counted(machine.cores, "core"), machine.cpu),
         ("Memory", size(machine.memory_bytes), f"{size(machine.free_memory_bytes)} free"),
         ("Disk", f"{size(machine.free_disk_bytes)} free", f"under {machine.home}"),
     ]

@@ -25,6 +25,7 @@ from app.jobs.job_text import (
 )
 from app.overview import tiles
 from app.session import disabled_unless_allowed
+from backend.domain.figures import counted
 from backend.domain.jobs.kinds import KINDS
 from backend.domain.roles import Action
 from backend.present.words.headline import Tile
@@ -173,7 +174,7 @@ def show_log(opened: Workspace, job_id: str) -> str:
         with st.container(height=320, autoscroll=True):
             st.code(lines, language=None, wrap_lines=True)
         st.caption(
-            f"{total:,} lines" + (f" match “{plain(words)}”" if words else " at the end of the log, newest last")
+            counted(total, "line") + (f" match “{plain(words)}”" if words else " at the end of the log, newest last")
         )
     else:
         st.caption("No line of the log matches." if text else "The log is empty.")

@@ -11,7 +11,7 @@ from app.formatting import local_time, message, seconds
 from app.jobs.cards import VERBS
 from app.jobs.job_text import waiting_reason
 from app.session import disabled_unless_allowed
-from backend.domain.figures import span
+from backend.domain.figures import counted, span
 from backend.domain.jobs.attempts import Attempt
 from backend.domain.jobs.jobs import JobState
 from backend.domain.jobs.terms import Priority
@@ -96,8 +96,11 @@ def _limits(job: JobView) -> str:
     terms = job.terms
     limits = [("waits", terms.queue_timeout_s), ("starts within", terms.start_timeout_s), ("runs", terms.run_timeout_s)]
     parts = [f"{words} at most {span(limit)}" for words, limit in limits if limit]
-    parts += [f"is tried again {terms.retries} times at most"] if terms.retries is not None else []
-    parts += [f"takes {job.claim.cores} cores"] if terms.cores else []
+    if terms.retries is not None:
+        parts.append(
+            f"is tried again {counted(terms.retries, 'time')} at most" if terms.retries else "is not tried again"
+        )
+    parts += [f"takes {counted(job.claim.cores, 'core')}"] if terms.cores and job.claim.cores else []
     return f"It {', '.join(parts)}." if parts else ""
 
 

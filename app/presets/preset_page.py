@@ -14,6 +14,7 @@ from app.load_bar import address
 from app.presets import preset_rows as preset_rows
 from app.session import disabled_unless_allowed, owner_suffix
 from backend.domain.errors import NotFound
+from backend.domain.figures import counted
 from backend.domain.machine.targets import target_kind
 from backend.domain.model.facts import ModelCard
 from backend.domain.planner.presets import GOALS
@@ -330,7 +331,7 @@ def show_files(opened: Workspace, ids: Sequence[str]) -> None:
         # Export what is selected or listed.
         if ids:
             st.download_button(
-                f"Export {len(ids)} presets",
+                f"Export {counted(len(ids), 'preset')}",
                 lambda: presets.export(opened, ids),
                 "presets.yaml",
                 "application/yaml",

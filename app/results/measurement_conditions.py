@@ -49,8 +49,8 @@ def show_load(document: Evaluation) -> None:
     options, lines = document.options, document.workload.prompts
     st.caption(
         plain(
-            f"Requests per repeat: {requests_asked(options)}, of {lines:,} lines. Answers: {answer_length(options)}. "
-            f"Prefix cache: {PREFIX_CACHE[options.prefix_cache]}."
+            f"Requests per repeat: {requests_asked(options)}, of {counted(lines, 'line')}. "
+            f"Answers: {answer_length(options)}. Prefix cache: {PREFIX_CACHE[options.prefix_cache]}."
         )
     )
 

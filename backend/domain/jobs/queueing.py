@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from backend.domain.figures import counted
 from backend.domain.jobs.claims import BACKGROUND, INSTALLING, Capacity, Claim, claimed_units, find_shortages, fits
 from backend.domain.machine.device import GIB
 
@@ -113,7 +114,7 @@ def explain_wait(
 
     # 1. What the host cannot give at all.
     if not fits([claim], capacity):
-        has = f"{capacity.cores} cores, {capacity.memory_bytes // GIB} GiB of memory, {capacity.gpus} GPUs"
+        has = f"{counted(capacity.cores, 'core')}, {capacity.memory_bytes // GIB} GiB of memory, {capacity.gpus} GPUs"
         return WaitReason(f"It needs {_needs_text(claim, capacity)}; the machine has {has}.")
     if capacity.disk_bytes is not None and claim.disk_bytes > capacity.disk_bytes:
         return WaitReason(
@@ -146,7 +147,7 @@ def _needs_text(claim: Claim, capacity: Capacity) -> str:
     if claim.whole:
         return "the machine to itself"
     claimed = claimed_units(claim, capacity)
-    cores = "every core" if claim.cores is None else f"{claimed.cores} cores"
+    cores = "every core" if claim.cores is None else counted(claimed.cores, "core")
     parts = [cores if claimed.cores else "", f"{claimed.memory} GiB of memory" if claimed.memory else ""]
     return " and ".join(filter(None, [*parts, *(_unit_text(name) for name in sorted(claimed.named))]))
 
@@ -161,7 +162,7 @@ def _shortage_text(claim: Claim, short: Sequence[str], live: Sequence[QueueEntry
     parts = []
     if "cores" in short:
         free = capacity.cores - sum(units.cores for units in live_units)
-        parts.append("every core" if claim.cores is None else f"{claimed.cores} cores ({free} free)")
+        parts.append("every core" if claim.cores is None else f"{counted(claimed.cores, 'core')} ({free} free)")
     if "memory" in short:
         free = capacity.memory_bytes // GIB - sum(units.memory for units in live_units)
         parts.append(f"{claimed.memory} GiB of memory ({free} free)")

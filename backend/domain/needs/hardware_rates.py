@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from backend.domain.figures import counted
 from backend.domain.machine.device import Device
 
 Range = tuple[float, float]
@@ -59,7 +60,7 @@ def processor_rates(flops: float, cores: int = 2, features: Collection[str] = ("
     middles = (flops * HALF_SHARE, flops * share, cores * CORE_VALUES)
     half, full, values = ((middle / SPREAD[0], middle / SPREAD[1]) for middle in middles)
     spread = f"{SPREAD[0]:g} to {SPREAD[1]:g} of the middle"
-    basis = f"this machine's processor, {flops / 1e12:.2g} TFLOP/s measured, {cores} cores, {spread}"
+    basis = f"this machine's processor, {flops / 1e12:.2g} TFLOP/s measured, {counted(cores, 'core')}, {spread}"
     return HardwareRates(half, full, values, START, basis)
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
+from backend.domain.figures import counted
 from backend.domain.frozen import Frozen
 
 NO_EXPERTS = "Recovery has no adapters for models made of experts: leave `recover` out."
@@ -145,7 +146,7 @@ def title(step: Recovery) -> str:
     taught = "taught by the original" if step.teacher else "from text alone"
     taught += " on its own answers" if step.answers else ""
     taught += ", by the reverse divergence" if step.divergence == "reverse" else ""
-    most = f"{step.steps} steps" if step.minutes is None else f"{step.minutes} minutes"
+    most = counted(step.steps, "step") if step.minutes is None else counted(step.minutes, "minute")
     if isinstance(step, Recover):
         return f"then recovery in at most {most} of rank {step.rank}, {taught}"
     return f"then recovery {LEARNED[step.learn]} in at most {most}, {taught}"
@@ -187,8 +188,8 @@ def end_sentence(document: Mapping[str, Any], before: str = "pruned") -> str:
     """
     done, planned = document["steps"], document["asked"]["steps"]
     why = {
-        "minutes": f"It used its {document['asked'].get('minutes')} minutes for {done} steps",
-        "steps": f"It made all {planned} steps",
+        "minutes": f"It used its {document['asked'].get('minutes')} minutes for {counted(done, 'step')}",
+        "steps": f"It made all {counted(planned, 'step')}",
         "patience": f"It stopped early, at step {done} of {planned}, since the validation loss no longer fell",
         "not finite": f"It stopped at step {done} of {planned}, since the loss was no longer finite",
     }[str(document["stopped"])]

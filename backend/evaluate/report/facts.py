@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from backend.domain.evaluation.document import EvaluateOptions, Evaluation, Remote, VariantResult
-from backend.domain.figures import compression_ratio, figure
+from backend.domain.figures import compression_ratio, counted, figure
 from backend.domain.machine import price_list
 from backend.present.words import repeat_counts, workload_reading
 from backend.present.words.measurements import (
@@ -62,7 +62,10 @@ def _load(evaluation: Evaluation) -> Facts:
         ("Repeats of each level", repeat_counts.measured_repeats(evaluation)),
         ("Tests", repeat_counts.describe_tests(evaluation)),
         *([("Continues", evaluation.continues)] if evaluation.continues else []),
-        ("Requests per repeat", f"{requests_asked(options)}; the workload has {evaluation.workload.prompts:,} lines"),
+        (
+            "Requests per repeat",
+            f"{requests_asked(options)}; the workload has {counted(evaluation.workload.prompts, 'line')}",
+        ),
         ("Warm-up requests per stream", str(options.warmup_requests))
         if not options.rate
         else ("Warm-up", f"{options.warmup_seconds:g} s"),

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from backend.domain.figures import counted
 from backend.present.charts.theme import COLOURS, Figure, Theme, empty, layout, style, text
 
 BINS = 20
@@ -20,7 +21,7 @@ def token_histogram(lengths: Sequence[int], workload: str, model: str, theme: Th
     bars = histogram(lengths)
     width = bars[0][1] - bars[0][0]
     hover_texts = [
-        f"{count} prompts of {start} to {end - 1} tokens" if width > 1 else f"{count} prompts of {start} tokens"
+        f"{counted(count, 'prompt')} of {start}{f' to {end - 1}' if width > 1 else ''} tokens"
         for start, end, count in bars
     ]
     # Draw the bars between the first and the last token that they count.

@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.domain.evaluation.document import Evaluation, VariantResult
 from backend.domain.evaluation.tasks.task_scores import TaskScore
-from backend.domain.figures import figure
+from backend.domain.figures import counted, figure
 from backend.present.words.verdicts import describe_task_score
 
 PLUS_MINUS = "\u00a0±\u00a0"
@@ -116,7 +116,11 @@ def origins(evaluation: Evaluation) -> list[str]:
     scores = {score.task: score for result in evaluation.variants for score in result.tasks}
     sentences = []
     for task, score in scores.items():
-        parts = [score.source, score.licence and f"licence {score.licence}", score.items and f"{score.items:,} items"]
+        parts = [
+            score.source,
+            score.licence and f"licence {score.licence}",
+            score.items and counted(score.items, "item"),
+        ]
         if score.source or score.licence:
             sentences.append(f"{task}: {'; '.join(part for part in parts if part)}.")
     return sentences

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from backend.domain.figures import figure
+from backend.domain.figures import counted, figure
 from backend.domain.recipe.draft_training import LOSS_TITLES, METHODS, TITLES, Training
 
 RULE = (
@@ -45,9 +45,10 @@ def training_words(training: Mapping[str, Any]) -> str:
         "not finite": "ended early: the loss was no longer finite",
     }[training["stopped"]]
     return (
-        f"{data['answers']} answers of the model itself ({data['answer_tokens']:,} tokens, {data['greedy']} greedy) to "
-        f"{data['prompts'] - data['aside']} prompts{wrote}; acceptance on {data['aside']} other prompts. "
-        f"{training['steps']} steps ({how}); the weights are those of step {training['best_step']}."
+        f"{counted(data['answers'], 'answer')} of the model itself ({data['answer_tokens']:,} tokens, "
+        f"{data['greedy']} greedy) to {counted(data['prompts'] - data['aside'], 'prompt')}{wrote}; acceptance on "
+        f"{data['aside']} other prompts. {counted(training['steps'], 'step')} ({how}); the weights are those of "
+        f"step {training['best_step']}."
     )
 
 

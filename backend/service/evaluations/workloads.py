@@ -17,6 +17,7 @@ from backend.catalog.text import held_out_text
 from backend.catalog.text import token_lengths as tokenizers
 from backend.domain.errors import InvalidModel, InvalidWorkload, RequestError, WhetstoneError
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.figures import counted
 from backend.domain.frozen import Frozen
 from backend.domain.load import prompt_lines
 from backend.domain.maths.intervals import percentile
@@ -204,7 +205,7 @@ def _check_length(name: str, has: int, turns: int, chosen: EvaluateOptions) -> N
     needed = prompt_lines.find_shortage(chosen, has, greedy=chosen.quality, turns=turns)
     if needed is None:
         return
-    once = "the trace in every repeat" if chosen.trace else f"{needed:,} lines"
+    once = "the trace in every repeat" if chosen.trace else counted(needed, "line")
     raise InvalidWorkload(
         f"This load asks {once}, and the workload {name} has {has:,}. A line that is sent twice is answered from the "
         "server's prefix cache, so no line is sent twice: give a longer workload or a generated one, ask for less "

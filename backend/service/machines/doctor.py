@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from backend.artifacts import locations
 from backend.domain.errors import WhetstoneError
+from backend.domain.figures import counted
 from backend.domain.jobs.jobs import JobState
 from backend.domain.machine.environments import SERVE
 from backend.hardware import engine_status, probe
@@ -59,7 +60,7 @@ def examine(workspace: Workspace) -> list[Finding]:
 
 def _processor() -> Finding:
     facts = probe.probe()
-    return Finding(subject="Processor", level="ok", finding=f"{facts['cpu']}, {facts['cores']} cores")
+    return Finding(subject="Processor", level="ok", finding=f"{facts['cpu']}, {counted(facts['cores'], 'core')}")
 
 
 def _accelerators() -> Finding:
@@ -196,7 +197,9 @@ def _cluster(workspace: Workspace) -> list[Finding]:
     # A cluster without a node that takes jobs is a warning.
     alive = [node for node in nodes if node.alive]
     able = [node for node in alive if node.takes_jobs]
-    text = "; ".join([f"{address}: {len(alive)} nodes, {len(able)} of them take jobs", *(node.words for node in alive)])
+    text = "; ".join(
+        [f"{address}: {counted(len(alive), 'node')}, {len(able)} of them take jobs", *(node.words for node in alive)]
+    )
     fix = None if able else f"start nodes that take jobs with {HOW}"
     return [Finding(subject="Ray cluster", level="ok" if able else "warning", finding=text, fix=fix), *_ray_token()]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backend import endpoint
 from backend.address import is_loopback
 from backend.domain.errors import InvalidOptions, NotFound, PortTaken, RequestError
+from backend.domain.figures import counted
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.jobs import JobKind, JobState
 from backend.domain.limits.slo import Slo
@@ -78,7 +79,7 @@ def add_key(workspace: Workspace, name: str, *, requests_per_minute: int | None 
         )
         return table_rows.add_new(session, row)
 
-    limit = None if requests_per_minute is None else f"{requests_per_minute} requests per minute"
+    limit = None if requests_per_minute is None else f"{counted(requests_per_minute, 'request')} per minute"
     if not workspace.change(Action.ADD_KEY, name, add, detail=limit, changed=bool):
         raise RequestError(f"There is a key `{name}` already: remove it first, or choose another name.")
     return NewKey(name, token, requests_per_minute)

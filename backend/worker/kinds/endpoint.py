@@ -20,6 +20,7 @@ from backend import settings as configuration
 from backend.channel import JobChannel
 from backend.domain.errors import JobCancelled, NotFound, PortTaken
 from backend.domain.evaluation.document import Variant
+from backend.domain.figures import counted
 from backend.domain.jobs.jobs import EndpointSpec
 from backend.domain.jobs.progress import NoProgress
 from backend.gateway import server as http_server
@@ -71,7 +72,7 @@ def run(spec: EndpointSpec, channel: JobChannel, memory: PeakMemory) -> dict[str
                 owner.serve()
         except JobCancelled:
             counts = state.counts
-            raise JobCancelled(f"Stopped on request after {counts.requests:,} requests.") from None
+            raise JobCancelled(f"Stopped on request after {counted(counts.requests, 'request')}.") from None
         finally:
             owner.close()
     raise AssertionError("an endpoint serves until it is stopped")

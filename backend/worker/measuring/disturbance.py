@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from backend.domain.figures import counted
 from backend.domain.load.records import Disturbance
 from backend.processes import usage
 
@@ -54,11 +55,11 @@ def describe(disturbance: Disturbance) -> str | None:
     """Return why the machine was not quiet, or None if it was."""
     reasons = []
     if disturbance.others > BUSY_SHARE * disturbance.cores:
-        reasons.append(f"other programs used {disturbance.others:.2f} of {disturbance.cores} cores")
+        reasons.append(f"other programs used {disturbance.others:.2f} of {counted(disturbance.cores, 'core')}")
     if disturbance.stolen > STOLEN_SHARE * disturbance.cores:
-        reasons.append(f"the hypervisor withheld {disturbance.stolen:.2f} of {disturbance.cores} cores")
+        reasons.append(f"the hypervisor withheld {disturbance.stolen:.2f} of {counted(disturbance.cores, 'core')}")
     if disturbance.throttled:
-        reasons.append(f"the processor was throttled {disturbance.throttled} times for heat")
+        reasons.append(f"the processor was throttled {counted(disturbance.throttled, 'time')} for heat")
     return " and ".join(reasons) or None
 
 

@@ -130,6 +130,12 @@ def test_attempts_stand_there_with_the_cause_of_each_end(studio_home: Workspace)
     assert "tried again in 5 s" in text and "It runs at most 30 min, is tried again 3 times at most." in text
 
 
+@pytest.mark.parametrize(("retries", "words"), [(0, "is not tried again"), (1, "is tried again 1 time at most")])
+def test_no_retry_and_one_are_said_as_such(studio_home: Workspace, retries: int, words: str) -> None:
+    job = studio.optimize_job(studio_home, JobState.FAILED, terms=Terms(retries=retries).text)
+    assert f"It {words}." in studio.says(studio.open_page("job", id=job.id))
+
+
 def test_a_job_that_was_put_aside_is_released_by_its_primary_button(studio_home: Workspace) -> None:
     job = studio.optimize_job(studio_home, JobState.LOST, aside=True, strikes=3, error="It was put aside.")
     at = studio.open_page("job", id=job.id)

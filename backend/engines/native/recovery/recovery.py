@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from backend import files
 from backend.domain.errors import WorkError
+from backend.domain.figures import counted
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import (
@@ -203,7 +204,7 @@ class _Run:
         for number, part in enumerate(torch.split(begun, ANSWERED)):
             if written and self.options.minutes is not None and self.share > ANSWERING:
                 self.progress.note(
-                    f"Its share of the minutes is over after {len(written)} sequences: these are learned from."
+                    f"Its share of the minutes is over after {counted(len(written), 'sequence')}: it learns from these."
                 )
                 break
             sampling = Sampling(TEMPERATURE, length - begun.shape[1], self.request.seed * 1_000_003 + number)
@@ -233,8 +234,8 @@ class _Run:
         minutes, past = self.options.minutes, (time.monotonic() - self.began) / 60
         if minutes is not None and self.state.step == 0 and past * 2 > minutes:
             raise WorkError(
-                f"The first validation of the recovery ended after {past:.1f} of {minutes} minutes, so that no step "
-                f"would be left: give `recover.minutes: {math.ceil(4 * past)}` or more."
+                f"The first validation of the recovery ended after {past:.1f} of {counted(minutes, 'minute')}, so that "
+                f"no step would be left: give `recover.minutes: {math.ceil(4 * past)}` or more."
             )
 
     def _copy(self) -> dict[str, torch.Tensor]:

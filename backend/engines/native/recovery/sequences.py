@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from backend.domain.errors import InvalidWorkload
+from backend.domain.figures import counted
 from backend.domain.recipe.recovery import MOST_VALIDATION, SPARE_SEQUENCES
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ def split_data(calibrated: torch.Tensor, spare: torch.Tensor) -> Split:
 
     if len(spare) < SPARE_SEQUENCES:
         raise InvalidWorkload(
-            f"The calibration text leaves {len(spare)} sequences of {spare.shape[1]} tokens to recover with, fewer "
-            f"than {SPARE_SEQUENCES}: give more text, or fewer `samples` or a smaller `length` in the quantize step."
+            f"The calibration text leaves {counted(len(spare), 'sequence')} of {spare.shape[1]} tokens to recover "
+            f"with, fewer than {SPARE_SEQUENCES}: give more text, or fewer `samples` or a smaller `length` in the "
+            "quantize step."
         )
     validating = min(MOST_VALIDATION, len(spare) // VALIDATION_SHARE)
     return Split(torch.cat([spare[validating:], calibrated]), spare[:validating])

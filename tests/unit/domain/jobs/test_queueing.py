@@ -133,6 +133,7 @@ def test_two_that_fit_run_beside_each_other_and_two_that_do_not_wait() -> None:
     ("claim", "live", "sentence"),
     [
         (LARGE, [LARGE], "It waits for 3 cores (1 free) and 10 GiB of memory (6 free): live0 has it."),
+        (Claim(cores=1, gpus=()), [Claim(cores=4, gpus=())], "It waits for 1 core (0 free): live0 has it."),
         (Claim(), [SMALL, SMALL], "It waits for every core: live0 and live1 have it."),
         (Claim(cores=1, gpus=(0,)), [Claim(cores=1, gpus=(0, 1))], "It waits for GPU 0: live0 has it."),
         (Claim(whole=True), [SMALL], "It waits for the machine to itself, since it measures: live0 has it."),

@@ -213,7 +213,7 @@ def test_the_original_writes_for_a_share_of_the_minutes_at_most(
     result = case.recover(tmp_path / "out", Recover(minutes=1, answers=True, learning_rate=0.005, rank=4), reply)
     written = result.data["training"]["samples"]
     assert 2 <= written < 16
-    assert f"Its share of the minutes is over after {written} sequences: these are learned from." in reply.notes
+    assert f"Its share of the minutes is over after {written} sequences: it learns from these." in reply.notes
 
 
 def test_only_the_factors_have_gradients_and_at_first_they_change_nothing(case: Case) -> None:
