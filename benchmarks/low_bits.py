@@ -154,12 +154,10 @@ def run(name: str, bits: int, arguments: argparse.Namespace, texts: list[str], f
 
 def table(document: dict[str, Any]) -> str:
     """The results as Markdown, best first within each number of bits."""
-    versions = {name: version for row in document["rows"] for name, version in row.get("versions", {}).items()}
-    listed = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     lines = [
         f"# 4 and 3 bits beside auto-round and llm-compressor: {document['model']}",
         "",
-        f"{document['at'][:10]}, {document['hardware']}; {listed}; Python {document['python']}.",
+        f"{document['at'][:10]}, {document['hardware']}; Python {document['python']}. {_versions(document['rows'])}.",
         document["note"],
         f"Groups of {GROUP} with zero points, {SAMPLES} x {LENGTH} calibration tokens, the same for all;",
         f"{document['windows']} windows of 512 tokens of chat and prose that no calibration saw. KL in nats a token,",
@@ -171,6 +169,22 @@ def table(document: dict[str, Any]) -> str:
         lines += ["", f"## {bits} bits", "", "| tool and method | mean KL (95 %) | perplexity | seconds | memory |"]
         lines += ["|---|---|---|---|---|", *map(_line, sorted(rows, key=_order)), "", *_verdict(rows)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _versions(rows: list[Row]) -> str:
+    """Return the libraries of each tool: tools have environments of their own, with other versions of the same."""
+    libraries: dict[str, dict[str, set[str]]] = {}
+    for row in rows:
+        for name, version in row.get("versions", {}).items():
+            libraries.setdefault(row["tool"], {}).setdefault(name, set()).add(version)
+    return "; ".join(
+        f"{tool}: {', '.join(f'{name} {_listed(versions)}' for name, versions in sorted(names.items()))}"
+        for tool, names in libraries.items()
+    )
+
+
+def _listed(versions: set[str]) -> str:
+    return " and ".join(sorted(versions))
 
 
 def _order(row: Row) -> float:
