@@ -65,6 +65,7 @@ ROWS: dict[str, tuple[dict[str, Any] | None, str | None]] = {
     "width 25 %": (WIDTH, None),
     "width 25 %, heads too": ({**WIDTH, "parts": "mlp+heads"}, None),
     "width 25 %, recovered": ({**WIDTH, "recover": RECOVERY}, None),
+    "width 25 %, recovered on its own answers": ({**WIDTH, "recover": {**RECOVERY, "answers": True}}, None),
     "depth 25 %, by loss, recovered": ({**DEPTH, "importance": "loss", "recover": RECOVERY}, None),
     "width 25 %, recovered, Q8_0": ({**WIDTH, "recover": RECOVERY}, "q8_0"),
     "width 25 %, recovered, Q4_0": ({**WIDTH, "recover": RECOVERY}, "q4_0"),
