@@ -40,6 +40,7 @@ def choose(opened: Workspace, *, here: bool) -> tuple[str, ...]:
 
     Settings from the environment of the studio are filled in. `here`: the weights of the model are on this machine.
     """
+    # 1. The fields that most jobs need, then the rest behind a button.
     values: dict[str, str] = st.session_state.setdefault(SETTINGS, dict(opened.settings.aws))
     with st.container(border=True, key="build_aws-settings"):
         names = list(FIRST) if here else list(FIRST)[:-1]
@@ -75,6 +76,7 @@ def choose(opened: Workspace, *, here: bool) -> tuple[str, ...]:
                     placeholder="tag.team=search\nenv.OPTION_DTYPE=bf16",
                     help="One per line. No secrets: everybody who sees the job sees them.",
                 )
+    # 2. NAME=VALUE of each; one that the environment has is given even where it was emptied.
     lines = [line.strip() for line in values[LINES].splitlines() if line.strip()]
     own = [name for name in values if name != LINES and (values[name] or name in opened.settings.aws)]
     return (*(f"{name}={values[name]}" for name in own), *lines)

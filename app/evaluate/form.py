@@ -123,6 +123,7 @@ def repeat_parameters(document: Evaluation) -> dict[str, str]:
 
 def choose_load() -> dict[str, Any]:
     """Draw load, repeats, price and quality. Return fields of the options, not yet checked."""
+    # 1. The load, its repeats, the length of answers and the number of requests.
     url: dict[str, Any] = {"bind": "query-params"}
     values = evaluate_load.choose()
     left, middle, right = st.columns(3)
@@ -141,6 +142,7 @@ def choose_load() -> dict[str, Any]:
             **url,
             help=("Without warm-up. Empty is the number shown here, at least eight, or as many as the seconds allow."),
         )
+    # 2. The price.
     left, middle, _ = st.columns(3)  # a second row: one below the other on a telephone, in this order
     values["price_per_hour"] = left.number_input(
         LABELS["price_per_hour"],
@@ -159,6 +161,7 @@ def choose_load() -> dict[str, Any]:
         )
         / 100
     )
+    # 3. Quality, and the baseline as a check; a search has no repeats.
     quality = st.checkbox(
         LABELS["quality"], True, key="evaluate_quality", help="Perplexity, KL divergence, greedy match.", **url
     )
@@ -174,6 +177,7 @@ def choose_load() -> dict[str, Any]:
                 "itself: if it does, this machine is too noisy for small differences."
             ),
         )
+    # 4. The rest, folded.
     with st.expander("More of the load"):
         more = option_fields.draw_rest(values["way"])
     if values.get("repeats", BLOCKS_FOR_VERDICT) < BLOCKS_FOR_VERDICT:

@@ -31,6 +31,7 @@ BUCKET = ("ListBucket", "ListBucketMultipartUploads")
 
 def document(deployment: Deployment) -> dict[str, Any]:
     """Return the policy of a deployment. Without autoscaling or an alarm only their removal is allowed."""
+    # 1. The names of what belongs to the deployment.
     partition, account = deployment.role.split(":")[1], deployment.role.split(":")[4]
     base = f"arn:{partition}:sagemaker:{deployment.region}:{account}"
     named = {kind: f"{base}:{kind}/{PREFIX}{deployment.id}" for kind in ("endpoint", "endpoint-config", "model")}
@@ -39,15 +40,17 @@ def document(deployment: Deployment) -> dict[str, Any]:
     logs = (
         f"arn:{partition}:logs:{deployment.region}:{account}:log-group:/aws/sagemaker/Endpoints/{deployment.endpoint}:*"
     )
+    # 2. The actions that depend on its options.
     scaling = (
         *(SCALING[:1] if deployment.capacity or deployment.schedule else ()),
         *(SCALING[1:] if deployment.capacity else ()),
         *(("PutScheduledAction",) if deployment.schedule else ()),
         *SCALED,
     )
-    # SageMaker is granted the key of the volume by who creates the endpoint
+    # 3. The key of the volume, which SageMaker is granted by whoever creates the endpoint.
     key = deployment.kms_key and key_statement(deployment.kms_key, partition, deployment.region, account, "CreateGrant")
     alarm = f"arn:{partition}:cloudwatch:{deployment.region}:{account}:alarm:{idle_alarm(deployment.endpoint)}"
+    # 4. The policy.
     return {
         "Version": "2012-10-17",
         "Statement": [

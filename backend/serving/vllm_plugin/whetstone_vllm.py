@@ -193,6 +193,7 @@ def sparing(
         synthetic_conditional_rates: Any = None,
         use_fp64_gumbel: bool = False,
     ) -> torch.Tensor:
+        # 1. Leave what needs no sampling, or another kind of it, to vLLM.
         if synthetic_mode or use_fp64_gumbel or sampling_metadata.all_greedy:
             return plain(
                 draft_token_ids,
@@ -207,6 +208,7 @@ def sparing(
                 synthetic_conditional_rates,
                 use_fp64_gumbel,
             )
+        # 2. Accept drafted tokens by their odds; where a request is greedy, if they are the likeliest.
         drafted, own = draft_token_ids.long().unsqueeze(1), sampling_metadata.generators
         odds = (target_logits.gather(1, drafted).squeeze(1) - target_logits.logsumexp(-1)).exp()
         if draft_probs is not None:
@@ -216,10 +218,12 @@ def sparing(
         greedy = _greedy_rows(sampling_metadata, num_draft_tokens)
         if greedy:
             accepted[greedy] = target_logits[greedy].argmax(-1) == drafted[greedy].squeeze(1)
+        # 3. Draw a token in place of the first that is refused in each request.
         counts, refused = _accepted_counts(accepted.tolist(), num_draft_tokens)
         instead = dict(
             zip(refused, _instead(refused, drafted, draft_probs, target_logits, own, draw, {*greedy}), strict=True)
         )
+        # 4. What each request says: accepted tokens, then the drawn one, or the bonus token if all were accepted.
         output = torch.full(
             (len(num_draft_tokens), max_spec_len + 1), -1, dtype=torch.int32, device=target_logits.device
         )
