@@ -21,12 +21,15 @@ CHUNK = 1 << 24
 
 
 class HiddenStates:
-    """Two buffers, `entering` and `leaving` [sequences, length, features] fp32; `turn` is the number of layers done."""
+    """Two buffers, `entering` and `leaving` [sequences, length, features] fp32; `turn` is the number of layers done.
+
+    `name` tells the files from those of others in the folder.
+    """
 
     def __init__(
-        self, shape: tuple[int, int, int], folder: Path, turn: int = 0, spill_bytes: int = SPILL_BYTES
+        self, shape: tuple[int, int, int], folder: Path, turn: int = 0, spill_bytes: int = SPILL_BYTES, name: str = ""
     ) -> None:
-        self.shape, self.folder, self.turn = shape, folder, turn
+        self.shape, self.folder, self.turn, self.name = shape, folder, turn, name
         self.spilled = 4 * shape[0] * shape[1] * shape[2] > spill_bytes
         self._buffers = [self._buffer(0), self._buffer(1)]
 
@@ -40,7 +43,7 @@ class HiddenStates:
 
     def _path(self, parity: int) -> Path:
         """`mapped-` is the channel's word for what is changed in place."""
-        return self.folder / f"{'mapped' if self.spilled else 'hidden'}-{parity}.bin"
+        return self.folder / f"{'mapped' if self.spilled else 'hidden'}-{self.name}{parity}.bin"
 
     @property
     def entering(self) -> torch.Tensor:

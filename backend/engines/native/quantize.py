@@ -60,10 +60,13 @@ def quantize(request: QuantizeRequest, progress: Progress) -> QuantizeResult:
 
 
 class LayerBlock:
-    """A filled layer, what enters it and what left it as the original: `group.Block` over the hidden states."""
+    """A filled layer, what enters it behind the stored layers before and what left it as the original: `group.Block`
+    over the hidden states."""
 
-    def __init__(self, passes: LayerPasses, number: int, hidden: HiddenStates, weights: Weights) -> None:
-        self.passes, self.number, self.hidden = passes, number, hidden
+    def __init__(
+        self, passes: LayerPasses, number: int, hidden: HiddenStates, stored: HiddenStates, weights: Weights
+    ) -> None:
+        self.passes, self.number, self.hidden, self.stored = passes, number, hidden, stored
         self.weights = weights[LEAVING].view(passes.tokens.shape) if weights else None
 
     @property
@@ -71,7 +74,7 @@ class LayerBlock:
         return len(self.passes.tokens)
 
     def run(self, weights: Mapping[str, torch.Tensor], chosen: Sequence[int]) -> torch.Tensor:
-        entering = self.hidden.entering[list(chosen)].to(self.passes.devices[0])
+        entering = self.stored.entering[list(chosen)].to(self.passes.devices[0])
         return self.passes.run_with(self.number, weights, entering)
 
     def target(self, chosen: Sequence[int]) -> torch.Tensor:
@@ -104,6 +107,8 @@ class _Run:
         self.unseen = 0
         """Experts of all layers that no token of the calibration text reached."""
         self.sequential = any(pipeline.sequential for pipeline in self.pipelines)
+        self.stored: HiddenStates | None = None
+        """What the layers before compute as they are stored, where a whole layer learns from it."""
 
         # 3. The calibration text [samples, length], and the way it runs through a layer.
         samples = min(request.samples, self.pipeline.samples or request.samples)
@@ -125,10 +130,11 @@ class _Run:
         for number in range(state.done, count):
             state.layers += self._layer(number, hidden, work)
             hidden.advance()
+            if self.stored is not None:
+                self.stored.advance()
             state.done = number + 1
             if work.resumable:
-                state.checksum = hidden.save() if state.done < count else 0
-                work.save(state)
+                self._save(state, hidden, work)
             self.progress.advance(state.done)
         # 3. Join the parts and write config, tokenizer and companions.
         if self.unseen and self.pipeline.samples is None and len(self.tokens):
@@ -146,8 +152,14 @@ class _Run:
         measured = LossWeights(self.passes, self.units, self.request.seed, self.request.spill_bytes)
         self.weights = measured.measure(hidden, work, lambda share: self.progress.advance(round(100 * share, 1)))
         if work.resumable and not state.done:
-            state.checksum = hidden.save()
-            work.save(state)
+            self._save(state, hidden, work)
+
+    def _save(self, state: LayerState, hidden: HiddenStates, work: WorkFolder) -> None:
+        """Save the state of the run; after the last layer the hidden states are not needed."""
+        enters = state.done < self.outline.count
+        state.checksum = hidden.save() if enters else 0
+        state.stored_checksum = self.stored.save() if enters and self.stored is not None else 0
+        work.save(state)
 
     def _begin(self, work: WorkFolder) -> tuple[LayerState, HiddenStates]:
         """Return what an earlier attempt left, or the embedded calibration text."""
@@ -155,9 +167,16 @@ class _Run:
         key = request_key({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
         shape = (*self.tokens.shape, self.outline.config.get_text_config().hidden_size)
         state, hidden = work.begin(key, shape, self.request.spill_bytes, count=self.outline.count)
+        if self.pipeline.learner is not None and state.done < self.outline.count:
+            self.stored = work.states_beside(shape, state.done, self.request.spill_bytes)
+            if state.done and not self.stored.restore(state.stored_checksum):
+                work.clear()
+                return self._begin(work)
         if not state.done:
             if len(self.tokens):
                 self.passes.embed(hidden)
+            if self.stored is not None:
+                self.stored.entering.copy_(hidden.entering)
             outside = self.source.read(self.outline.outside_names())
             stored = {name: part.to(self.dtype) if part.is_floating_point() else part for name, part in outside}
             stored |= dict(self.source.read(self.outline.carried_names()))
@@ -185,16 +204,18 @@ class _Run:
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
         # 3. Prune, scale and round its linears, each [out, in].
         layer_work = LayerWork(number, self.plan, stats, self.mix.of_layer(number))
-        block = LayerBlock(self.passes, number, hidden, weights) if learned else None
+        block = LayerBlock(self.passes, number, hidden, self.stored, weights) if self.stored is not None else None
         reports = self.mix.with_precisions(number, layer_work.run(block))
         self.unseen += len(layer_work.unseen_experts())
         # 4. Write the layer's tensors.
         outline.cache.recording = False
         checkpoint.write_part(work.part(number + 1), dict(layer_work.tensors()), flush=work.resumable)
-        # 5. A sequential method feeds the next layer with what the changed layer computes.
-        if sequential and not last:
+        # 5. A sequential method feeds the next layer with what the changed layer computes. Where a layer learns, that
+        # is fed beside what the original's layer computes, which it learns to reach.
+        fed = hidden if sequential else self.stored
+        if fed is not None and not last:
             layer_work.apply()
-            self.passes.run_layer(number, hidden, None, True, self._tick(number, 0.75, 0.25))
+            self.passes.run_layer(number, fed, None, True, self._tick(number, 0.75, 0.25))
         outline.drop(number)
         return reports
 

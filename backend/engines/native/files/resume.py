@@ -23,7 +23,7 @@ from backend.layered.hidden_states import HiddenStates
 
 STATE = "state.json"
 VERSIONS = ("torch", "transformers", "compressed-tensors", "safetensors")
-ARITHMETIC = 3
+ARITHMETIC = 4
 """Raised whenever the engine's own arithmetic changes, or what it saves: what one left another must not go on with."""
 
 
@@ -34,6 +34,8 @@ class LayerState(AttemptState):
     """Layers whose parts are written."""
     checksum: int = 0
     """Checksum of the hidden states that enter the next layer."""
+    stored_checksum: int = 0
+    """Checksum of those behind the layers as they are stored, where a method learns from them."""
     layers: list[dict[str, Any]] = Field(default_factory=list)
     """The reports so far."""
 
@@ -75,9 +77,17 @@ class WorkFolder:
                 return state, hidden
 
         # 2. Else begin with an empty folder.
+        self.clear()
+        return LayerState(key=key), HiddenStates(shape, self.folder, 0, spill_bytes)
+
+    def states_beside(self, shape: tuple[int, int, int], turn: int, spill_bytes: int) -> HiddenStates:
+        """Return further hidden states of the run: those behind the layers as they are stored."""
+        return HiddenStates(shape, self.folder, turn, spill_bytes, name="stored-")
+
+    def clear(self) -> None:
+        """Remove what an earlier attempt left."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        return LayerState(key=key), HiddenStates(shape, self.folder, 0, spill_bytes)
 
     def save(self, state: LayerState) -> None:
         """Write the state. Raises DiskFull or WorkError."""
