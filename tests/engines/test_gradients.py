@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from backend.domain.jobs.progress import NoProgress
+from backend.domain.recipe.precision import SIXTEEN
 from backend.engines.base import QuantizeRequest
 from backend.engines.native import calibration, quantize
 from backend.engines.native.files.resume import WorkFolder
@@ -150,6 +151,42 @@ def test_learned_rounding_is_closer_than_rounding_to_nearest_on_the_same_ranges(
     assert [layer["layer_error_share"] for layer in weighed.layers] != shares
     assert len(shares) == 14 and all(0 < share < 0.95 for share in shares)
     assert kl(model, tmp_path / "learned") < 0.8 * kl(model, tmp_path / "nearest")
+
+
+def test_a_layer_learns_from_what_the_stored_layers_before_it_compute(model: Path, tmp_path: Path) -> None:
+    """So that it makes up for their errors: it comes out otherwise where there are none."""
+    import torch
+    from safetensors import safe_open
+
+    outline = Outline(open_plain(model))
+    request = QuantizeRequest(model_dir=model, out_dir=tmp_path, method="autoround", calibration_texts=[TEXT], **GROUPS)
+    units, _ = plan_units(outline, pipelines.build(request, torch.bfloat16), GROUPS["group_size"])
+    exact = {outline.stored_name(0, unit.group): SIXTEEN for unit in units}
+    second = []
+    for name, precisions in (("rounded", {}), ("exact", exact)):
+        run(model, tmp_path / name, precisions=precisions, **LEARNED | {"learning_steps": 5})
+        with safe_open(tmp_path / name / "model.safetensors", "numpy") as tensors:
+            second.append(tensors.get_tensor("model.layers.1.mlp.down_proj.weight_packed"))
+    assert (second[0] != second[1]).any()
+
+
+@pytest.mark.parametrize("spill", [2_000_000_000, 0], ids=["in memory", "in files"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_stopped_run_that_learns_ends_in_the_same_bytes(
+    model: Path, tmp_path: Path, spill: int, damaged: bool
+) -> None:
+    """Also where what it left is damaged: it begins anew then."""
+    options = {**LEARNED, "learning_steps": 3, "spill_bytes": spill}
+    whole = run(model, tmp_path / "whole", **options)
+    with pytest.raises(Stopped):
+        run(model, tmp_path / "out", work_dir=tmp_path / "work", progress=StoppingAt("optimize", done=1.1), **options)
+    (states,) = (tmp_path / "work").glob("*-stored-1.bin")
+    if damaged:
+        states.write_bytes(bytes(states.stat().st_size))
+    resumed = run(model, tmp_path / "out", work_dir=tmp_path / "work", **options)
+    assert resumed.layers == whole.layers
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
+    assert files[0] == files[1]
 
 
 def test_learning_is_the_same_each_time_and_never_costs(model: Path, tmp_path: Path) -> None:

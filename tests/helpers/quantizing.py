@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from backend.domain.jobs.progress import NoProgress
+from backend.domain.jobs.progress import NoProgress, Progress
 from backend.engines.base import Pruning, QuantizeRequest, QuantizeResult
 from backend.engines.native import quantize
 from backend.engines.native.methods import pipelines
@@ -49,7 +49,7 @@ METHODS: dict[str, tuple[dict[str, Any], float]] = {
 """Request and the most KL divergence (nats a token) on the text it was calibrated on."""
 
 
-def run(model: Path, out: Path, **options: Any) -> QuantizeResult:
+def run(model: Path, out: Path, *, progress: Progress | None = None, **options: Any) -> QuantizeResult:
     tuning = {name: options.pop(name) for name in pipelines.TUNING & options.keys()}
     values = {"calibration_texts": [TEXT], "samples": 8, "length": 32, "tuning": tuning, **options}
-    return quantize(QuantizeRequest(model_dir=model, out_dir=out, **values), NoProgress())
+    return quantize(QuantizeRequest(model_dir=model, out_dir=out, **values), progress or NoProgress())

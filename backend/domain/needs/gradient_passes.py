@@ -12,6 +12,8 @@ SEQUENCES = 4
 """Calibration sequences of a step that learns."""
 LEARNING_PASSES = 3
 """A step forward is one pass, and the one back is two: to what enters, and to the weights."""
+TEXT_PASSES = 3
+"""Passes of all sequences through a layer that learns: its error before and after, and what the next layer reads."""
 LEARNING_VALUES = 20.0
 """Values a weight and step: it is rounded, its gradient comes back, and it moves."""
 LEARNING_COPIES = 6
@@ -37,7 +39,8 @@ def learning_operations(model: ModelFacts, recipe: Recipe) -> float:
     step = _find_step(recipe)
     if step is None:
         return 0.0
-    sequences = LEARNING_PASSES * min(SEQUENCES, step.samples) * count_steps(recipe)
+    steps = count_steps(recipe)
+    sequences = LEARNING_PASSES * min(SEQUENCES, step.samples) * steps + (TEXT_PASSES * step.samples if steps else 0)
     return 2.0 * sizes(model).active_linears * sequences * step.length
 
 

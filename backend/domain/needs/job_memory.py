@@ -31,9 +31,9 @@ FORMULA = (
     "0.55 GB for the libraries + the largest of 6 fp32 copies of a decoder layer, a layer and what it computes for "
     "2,048 tokens, the embedding or the output head in fp32 + Gram matrices (for each input of the layer 4 bytes x "
     "inputs x inputs or calibration tokens, the fewer; 512 tokens where they decide nothing) + 2 x 4 bytes x "
-    "calibration tokens x hidden size (at most 2 x 2 GB, else on disk). Or scoring, where that is more: a layer, the "
-    "output head in fp32 and blocks of logits; or, with an average of bits, the states and logits of all groups. A "
-    "library engine: the whole model at its own width besides"
+    "calibration tokens x hidden size (at most 2 x 2 GB, else on disk; twice that where rounding is learned). Or "
+    "scoring, where that is more: a layer, the output head in fp32 and blocks of logits; or, with an average of bits, "
+    "the states and logits of all groups. A library engine: the whole model at its own width besides"
 )
 
 
@@ -41,7 +41,8 @@ def peak_bytes(model: ModelFacts, recipe: Recipe, original: int) -> int:
     """Return the peak of the whole process. `original`: bytes of the stored weights, which a library engine loads."""
     step = recipe.step("quantize")
     library_bytes = original if isinstance(step, Quantize) and step.engine != "native" else 0
-    states = 2 * min(SPILL_BYTES, 4 * job_duration.calibration_tokens(recipe) * model.hidden_size)
+    buffers = 4 if gradient_passes.count_steps(recipe) else 2
+    states = buffers * min(SPILL_BYTES, 4 * job_duration.calibration_tokens(recipe) * model.hidden_size)
     probing = isinstance(step, Quantize) and (step.target_bits is not None or recipe.limits.fall_back)
     measuring = _sensitivity_bytes(model) if probing else 0
     ranking = structure.find_step(recipe)

@@ -4,7 +4,9 @@ Cheng et al. 2023 (arXiv 2309.05516), section 3: each weight gets an offset befo
 and both are moved by the sign of the gradient of the layer's squared output error, at a rate that falls to zero. Two
 things differ. The start is rounding to nearest on searched ranges, after AWQ's scales where they are asked for; the
 paper starts from full ranges. A group learns a factor of its scale in place of factors of its least and largest weight.
-A layer whose output over the whole calibration text does not gain keeps its start.
+What enters a layer is what the layers before it compute as they are stored, and the error is that to what left the
+original's layer, so that it makes up for errors before it, as in the authors' own program (auto-round). A layer whose
+output over the whole calibration text does not gain keeps its start.
 """
 
 from __future__ import annotations
