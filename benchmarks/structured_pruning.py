@@ -73,8 +73,8 @@ ROWS: dict[str, tuple[dict[str, Any] | None, str | None]] = {
 """Options of the prune step, and the type of the GGUF file after it."""
 ROUNDS, TOKENS = 5, 96
 SPEED = (
-    f"Speed: llama.cpp, one stream, two threads, the rows in turn in {ROUNDS} rounds, {TOKENS} tokens each; ratios",
-    "within a round, median (least to most).",
+    f"Speed: llama.cpp, one stream, two threads, the rows in turn in {{}} rounds, {TOKENS} tokens each; ratios within "
+    "a round, median (least to most)."
 )
 PROMPT = "Explain in a few paragraphs how a refrigerator works, and why its door should stay closed."
 
@@ -193,7 +193,7 @@ def table(document: dict[str, Any]) -> str:
         document["note"],
         f"KL in nats a token over the whole vocabulary, {WINDOWS} windows of 512 tokens of {TEXT}, 95 % interval over",
         "windows.",
-        *(SPEED if any("speed" in row for row in document["rows"]) else ("No speed was measured.",)),
+        SPEED.format(document["rounds"]) if "rounds" in document else "No speed was measured.",
         "",
         "| row | file | tokens/s | times the original | mean KL | same top token | perplexity | recovery |",
         "|---|---|---|---|---|---|---|---|",
@@ -255,6 +255,7 @@ def main() -> None:
     # 2. Measure their speed.
     if arguments.speed:
         measure_speed(arguments.model, arguments.work, document["rows"], arguments.rounds)
+        document["rounds"] = arguments.rounds
     save()
 
 
