@@ -108,7 +108,7 @@ class _Run:
         """Experts of all layers that no token of the calibration text reached."""
         self.sequential = any(pipeline.sequential for pipeline in self.pipelines)
         self.stored: HiddenStates | None = None
-        """What the layers before compute as they are stored, where a whole layer learns from it."""
+        """The text behind the layers before as they are stored, where a layer learns from it; else None."""
 
         # 3. The calibration text [samples, length], and the way it runs through a layer.
         samples = min(request.samples, self.pipeline.samples or request.samples)
