@@ -11,7 +11,7 @@ import pytest
 
 from backend.domain.jobs.progress import NoProgress
 from backend.domain.recipe.precision import SIXTEEN
-from backend.engines.base import QuantizeRequest
+from backend.engines.base import Pruning, QuantizeRequest
 from backend.engines.native import calibration, quantize
 from backend.engines.native.files.resume import WorkFolder
 from backend.engines.native.layer_work import plan_units
@@ -168,6 +168,17 @@ def test_a_layer_learns_from_what_the_stored_layers_before_it_compute(model: Pat
         with safe_open(tmp_path / name / "model.safetensors", "numpy") as tensors:
             second.append(tensors.get_tensor("model.layers.1.mlp.down_proj.weight_packed"))
     assert (second[0] != second[1]).any()
+
+
+def test_pruned_layers_learn_from_what_the_pruned_layers_before_compute(model: Path, tmp_path: Path) -> None:
+    """Pruning feeds each layer with what the changed layers compute, so there is no second set of states to keep."""
+    options = {**LEARNED, "pruning": Pruning(method="wanda", sparsity=0.2)}
+    with pytest.raises(Stopped):
+        run(model, tmp_path / "out", work_dir=tmp_path / "work", progress=StoppingAt("optimize", done=1.1), **options)
+    assert len(list((tmp_path / "work").glob("hidden-*"))) == 1
+    run(model, tmp_path / "out", work_dir=tmp_path / "work", **options)
+    run(model, tmp_path / "nearest", method="rtn", clip=True, pruning=options["pruning"], **GROUPS)
+    assert kl(model, tmp_path / "out") < kl(model, tmp_path / "nearest")
 
 
 @pytest.mark.parametrize("spill", [2_000_000_000, 0], ids=["in memory", "in files"])

@@ -108,7 +108,8 @@ class _Run:
         """Experts of all layers that no token of the calibration text reached."""
         self.sequential = any(pipeline.sequential for pipeline in self.pipelines)
         self.stored: HiddenStates | None = None
-        """The text behind the layers before as they are stored, where a layer learns from it; else None."""
+        """The text behind the layers before as they are stored, where a layer learns from it and `hidden` is the
+        original's."""
 
         # 3. The calibration text [samples, length], and the way it runs through a layer.
         samples = min(request.samples, self.pipeline.samples or request.samples)
@@ -167,7 +168,7 @@ class _Run:
         key = request_key({**described, **calibration.describe(self.tokens)}, weight_files(self.request.model_dir))
         shape = (*self.tokens.shape, self.outline.config.get_text_config().hidden_size)
         state, hidden = work.begin(key, shape, self.request.spill_bytes, count=self.outline.count)
-        if self.pipeline.learner is not None and state.done < self.outline.count:
+        if self.pipeline.learner is not None and not self.sequential and state.done < self.outline.count:
             self.stored = work.states_beside(shape, state.done, self.request.spill_bytes)
             if state.done and not self.stored.restore(state.stored_checksum):
                 work.clear()
@@ -204,7 +205,8 @@ class _Run:
         stats = {path: tally.stats(outline.stored_name(number, path)) for path, tally in tallies.items()}
         # 3. Prune, scale and round its linears, each [out, in].
         layer_work = LayerWork(number, self.plan, stats, self.mix.of_layer(number))
-        block = LayerBlock(self.passes, number, hidden, self.stored, weights) if self.stored is not None else None
+        stored = hidden if self.stored is None else self.stored
+        block = LayerBlock(self.passes, number, hidden, stored, weights) if learned else None
         reports = self.mix.with_precisions(number, layer_work.run(block))
         self.unseen += len(layer_work.unseen_experts())
         # 4. Write the layer's tensors.

@@ -92,7 +92,7 @@ def read(workspace: Workspace, search_id: str) -> SearchRecord:
 
 
 def list_ids(workspace: Workspace) -> list[str]:
-    """Return the ids of all searches, that which changed last first."""
+    """Return the ids of all searches, the last changed first."""
     places = [file.parent for file in folder(workspace).glob(f"t-*/{RECORD}")]
     return [place.name for place in sorted(places, key=lambda place: -(place / RECORD).stat().st_ctime_ns)]
 
