@@ -58,8 +58,10 @@ def _turned(states: torch.Tensor, at: torch.Tensor, config: Any) -> torch.Tensor
 
 def _proposed(head: Eagle3, tokens: torch.Tensor, hidden: torch.Tensor, last: int, count: int) -> list[torch.Tensor]:
     """Of the round whose last known token is `last` the logits of each step, the whole layer computed again at every
-    step."""
+    step. The target's states [positions, layers, H] are read in the dtype that it computes in, which is 16 bits where
+    the processor has them."""
     own, middle, config = head.head, head.head.midlayer, head.config
+    hidden = hidden.to(head.target.head.dtype)
     states = [
         own.fc(torch.cat([norm(state) for norm, state in zip(own.fc_norm, hidden[at], strict=True)]))
         for at in range(last)
