@@ -42,7 +42,8 @@ from benchmarks.quantize_quality import window_kls
 RESULTS = Path(__file__).parent / "results"
 PEER = Path(__file__).parent / "peers" / "auto_round_run.py"
 SAMPLES, LENGTH, GROUP = 64, 512, 64
-AWQ_TUNING = {"clip": True}
+LEARNED_TUNING = {"clip": True, "awq_scales": False}
+LEARNED_AFTER_AWQ = {"clip": True, "awq_scales": True}
 GPTQ_TUNING = {"act_order": True, "clip": True, "awq_scales": True}
 WEIGHED_TUNING = GPTQ_TUNING | {"loss_weights": True}
 
@@ -74,7 +75,18 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"tuning": WEIGHED_TUNING, "recover": {"learn": "weights", "minutes": 8, "batch": 1}},
     ),
     "llm-compressor: AWQ": ("llm-compressor", "awq", {}),
-    "native: AutoRound": ("native", "autoround", {"tuning": AWQ_TUNING}),
+    "native: AutoRound": ("native", "autoround", {"tuning": LEARNED_TUNING}),
+    "native: AutoRound after AWQ": ("native", "autoround", {"tuning": LEARNED_AFTER_AWQ}),
+    "native: AutoRound after AWQ, tokens weighed": (
+        "native",
+        "autoround",
+        {"tuning": LEARNED_AFTER_AWQ | {"loss_weights": True}},
+    ),
+    "native: AutoRound after AWQ, tokens weighed, scales trained for 8 minutes": (
+        "native",
+        "autoround",
+        {"tuning": LEARNED_AFTER_AWQ | {"loss_weights": True}, "recover": {"minutes": 8, "batch": 1}},
+    ),
 }
 """Name -> tool, its method and what differs from the tool's own defaults. In this order, so that tools take turns."""
 

@@ -54,8 +54,9 @@ WINDOWS = 24
 LOAD: dict[str, Any] = {"concurrency": (1,), "repeats": 3, "requests": 4, "max_tokens": 32, "quality": False}
 """Of each engine that serves a row: one stream, twelve requests."""
 GROUPS = {"group_size": 64}
-"""Hidden size 576 is no multiple of 128: groups are of 64, and methods with blocks of 128 are no rows. Nor is
-AutoRound, whose 200 steps of 30 layers are hours of one core (decision 0068)."""
+"""Hidden size 576 is no multiple of 128: groups are of 64, and methods with blocks of 128 are no rows."""
+LEARNED = {"learning_steps": 50, **GROUPS}
+"""AutoRound in fewer steps than its own 200, as in benchmarks/low_bits.py."""
 
 
 def _quantize(method: str, **options: Any) -> list[dict[str, Any]]:
@@ -83,6 +84,9 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "GPTQ g64": _quantize("gptq", **GROUPS),
     "GPTQ after AWQ g64": _quantize("gptq", awq_scales=True, **GROUPS),
     "GPTQ after AWQ g64, tokens weighed": _quantize("gptq", awq_scales=True, loss_weights=True, **GROUPS),
+    "AutoRound g64, 50 steps": _quantize("autoround", **LEARNED),
+    "AutoRound g64, 50 steps, tokens weighed": _quantize("autoround", loss_weights=True, **LEARNED),
+    "AutoRound g64, 50 steps, 3 bits": _quantize("autoround", bits=3, **LEARNED),
     "AWQ g64, 5 bits on average": _quantize("awq", target_bits=5, **GROUPS),
     "GPTQ after AWQ g64, 3 bits": _quantize("gptq", bits=3, awq_scales=True, **GROUPS),
     "GPTQ after AWQ g64, 2 bits": _quantize("gptq", bits=2, awq_scales=True, **GROUPS),

@@ -23,7 +23,7 @@ from tests.homes import open_home
 
 AWQ = recipe.read({"steps": [{"quantize": {"method": "awq"}}]})
 SMALL_MEMORY = 1 << 30
-"""Of a machine that is smaller than any that runs the tests: what does not fit into it needs little of the disk here."""
+"""Of a machine smaller than any that runs the tests: what does not fit into it needs little disk here."""
 BYTES_A_LAYER = 1_247_000
 """Of 2.4 M parameters at 4 bits with the scales of AWQ."""
 LLAMA_8B, LLAMA_70B = "meta-textgeneration-llama-3-8b", "meta-textgeneration-llama-3-70b"
