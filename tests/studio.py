@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -113,6 +114,24 @@ def says(at: AppTest) -> str:
     bars = [bar.proto.text for bar in at.get("progress")]
     metrics = [f"{metric.label} {metric.value} {metric.delta}" for metric in at.metric]
     return "\n".join([*(str(element.value) for kind in kinds for element in kind), *bars, *metrics]).replace("\\", "")
+
+
+def param(at: AppTest, name: str) -> str:
+    """Return the first value of a parameter of the page's address."""
+    value = at.query_params[name]
+    return value if isinstance(value, str) else value[0]
+
+
+def headings(at: AppTest) -> list[str]:
+    """Return the titles of the charts on the page."""
+    return [json.loads(chart.proto.spec)["layout"]["title"]["text"] for chart in at.get("plotly_chart")]
+
+
+def click(at: AppTest, key: str) -> AppTest:
+    """Click the button of that key."""
+    at.button(key=key).click().run()
+    check(at)
+    return at
 
 
 def links(at: AppTest) -> list[str]:

@@ -1,26 +1,19 @@
-"""Build: every way to a recipe, every refusal, and one job however often Optimize is clicked."""
+"""Build: how a recipe begins, steps that are added and removed, what is greyed and why, and the job that it becomes."""
 
 from __future__ import annotations
 
-import base64
 import shutil
-import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from app import url_parameters
-from app.builder import recipe_form, recipe_options
-from app.builder.serving_options import LIMIT_OPTIONS, SERVING_OPTIONS
-from backend.domain.errors import InvalidRecipe
+from app.builder import recipe_form
 from backend.domain.jobs.jobs import JobState
 from backend.domain.model.facts import ModelFacts
 from backend.domain.recipe import step_words
 from backend.domain.recipe.quantization_engines import ENGINES
 from backend.domain.recipe.recipe import Quantize, Recipe, read
-from backend.domain.recipe.speculation import SPECULATE
 from backend.domain.rules import check as rules
 from backend.domain.rules.plan import Verdict
 from backend.domain.rules.target_facts import TargetFacts
@@ -30,37 +23,7 @@ from backend.service.models import models
 from backend.service.plans import cases, optimize, recipe_files
 from backend.settings import ASSETS
 from tests import homes, simulated, studio
-
-BOMB = base64.urlsafe_b64encode(zlib.compress(b"#" * 2_000_000)).decode()
-W8A8 = "name: mine\nsteps:\n- quantize: {method: w8a8}\n"
-
-
-def built(at: AppTest) -> Recipe:
-    """What the URL holds."""
-    return recipe_files.read_text(param(at, "recipe"))
-
-
-def param(at: AppTest, name: str) -> str:
-    value = at.query_params[name]
-    return value if isinstance(value, str) else value[0]
-
-
-def click(at: AppTest, key: str) -> AppTest:
-    at.button(key=key).click().run()
-    studio.check(at)
-    return at
-
-
-def labelled(at: AppTest, label: str, index: int = 0) -> AppTest:
-    """Click the button of that label."""
-    [button for button in at.button if button.label == label][index].click().run()
-    studio.check(at)
-    return at
-
-
-def paste(at: AppTest, text: str) -> AppTest:
-    at.text_area[0].set_value(text)
-    return click(at, "build_read-yaml")
+from tests.helpers.build_page import W8A8, built, field, labelled
 
 
 def test_an_empty_recipe_says_what_will_stand_there(studio_home: Workspace) -> None:
@@ -68,7 +31,7 @@ def test_an_empty_recipe_says_what_will_stand_there(studio_home: Workspace) -> N
     text = studio.says(at)
     assert "No steps yet" in text
     assert "Optimize job none" in text and "Duration unknown" not in text
-    assert param(at, "model") == "starter"
+    assert studio.param(at, "model") == "starter"
     assert built(at).steps == ()
 
 
@@ -78,14 +41,16 @@ def test_it_begins_with_the_newest_import_by_its_short_name(studio_home: Workspa
     first, second = (models.remember(studio_home, str(folder), name=folder.parent.name) for folder in folders)
     at = studio.open_page("build")
     field = at.selectbox(key=f"build-model-{second.source}")
-    assert param(at, "model") == field.value == second.source and field.help.endswith(f"Chosen: `{second.source}`")
+    assert studio.param(at, "model") == field.value == second.source and field.help.endswith(
+        f"Chosen: `{second.source}`"
+    )
     assert field.options[:3] == ["two", "one", "starter"] and not any("/two" in option for option in field.options)
     document = simulated.evaluation(["one"], [1.0])
     variant = document.variants[0].variant.model_copy(update={"source": first.source})
     results = [document.variants[0].model_copy(update={"variant": variant})]
     studio.evaluation(studio_home, document.model_copy(update={"variants": results}))
-    assert param(studio.open_page("build"), "model") == first.source
-    assert param(studio.open_page("train"), "model") == first.source
+    assert studio.param(studio.open_page("build"), "model") == first.source
+    assert studio.param(studio.open_page("train"), "model") == first.source
 
 
 @pytest.mark.parametrize(
@@ -121,7 +86,7 @@ def test_a_bundled_recipe_of_the_url_is_shown_with_its_needs(studio_home: Worksp
 
 @pytest.mark.parametrize(("goal", "technique"), [("cost", "quantize"), ("latency", "quantize"), ("size", "quantize")])
 def test_a_goal_starts_from_a_valid_recipe(studio_home: Workspace, goal: str, technique: str) -> None:
-    at = click(studio.open_page("build"), f"build_goal-{goal}")
+    at = studio.click(studio.open_page("build"), f"build_goal-{goal}")
     assert built(at).step(technique)
     assert not at.error
 
@@ -130,7 +95,7 @@ def test_steps_are_added_where_they_run_removed_and_taken_back(studio_home: Work
     at = studio.open_page("build", recipe="name: mine\nsteps:\n- speculate: {method: ngram}\n")
     at.session_state[recipe_form.MENU] = True
     add = next(button for button in at.button if button.label == "Quantize to 8 bits (w8a8)")
-    click(at, str(add.key))
+    studio.click(at, str(add.key))
     assert [step.technique for step in built(at).steps] == ["quantize", "speculate"]
     assert not at.session_state[recipe_form.MENU], "the menu closes, so that the step is seen"
     labelled(at, "Remove", 1)
@@ -138,40 +103,6 @@ def test_steps_are_added_where_they_run_removed_and_taken_back(studio_home: Work
     for _ in range(2):
         labelled(at, "Undo")
     assert [step.technique for step in built(at).steps] == ["speculate"]
-
-
-def test_a_choice_that_does_not_fit_is_greyed_with_its_reason(studio_home: Workspace) -> None:
-    at = studio.open_page("build", recipe=W8A8)
-    awq = next(button for button in at.button if button.label == "Quantize to 4 bits (awq)")
-    assert awq.disabled
-    assert "2 times" in studio.says(at)
-
-
-def test_an_option_is_edited_and_what_goes_with_another_method_goes(studio_home: Workspace) -> None:
-    at = studio.open_page("build", recipe="name: four\nsteps:\n- quantize: {method: awq, group_size: 32}\n")
-    method = next(box for box in at.selectbox if box.label == "Method")
-    method.set_value("w8a8").run()
-    studio.check(at)
-    assert built(at).steps == read({"steps": [{"quantize": {"method": "w8a8"}}]}).steps
-    assert "Group size" not in [box.label for box in at.selectbox]
-
-
-def test_numbers_and_names_are_written_back(studio_home: Workspace) -> None:
-    at = studio.open_page("build", recipe="name: n\nsteps:\n- speculate: {method: ngram, tokens: 4}\n")
-    next(box for box in at.number_input if box.label == "Draft tokens").set_value(7).run()
-    next(box for box in at.text_input if box.label == "Recipe name").set_value("<b>mine</b>").run()
-    studio.check(at)
-    assert built(at).name == "<b>mine</b>"
-    assert built(at).steps[0].tokens == 7  # type: ignore[union-attr]
-
-
-def test_a_schedule_and_its_tokens_are_drawn_together(studio_home: Workspace) -> None:
-    at = studio.open_page("build", recipe="name: n\nsteps:\n- speculate: {method: ngram, tokens: 6}\n")
-    next(box for box in at.text_input if box.label == "Tokens by load").set_value("1: 4, 8: 0").run()
-    studio.check(at)
-    assert next(box for box in at.number_input if box.label == "Draft tokens").value == 4
-    next(box for box in at.number_input if box.label == "Draft tokens").set_value(2).run()
-    assert next(box for box in at.text_input if box.label == "Tokens by load").value == "1: 2, 8: 0"
 
 
 def test_an_empty_name_is_refused_and_nothing_is_lost(studio_home: Workspace) -> None:
@@ -188,110 +119,9 @@ def test_an_impossible_stack_has_its_reasons_and_the_nearest_recipe(studio_home:
     at = studio.open_page("build", recipe=twice)
     assert any("2 times" in error.value for error in at.error)
     assert at.button(key="build_optimize").disabled
-    click(at, "build_nearest")
+    studio.click(at, "build_nearest")
     assert len(built(at).steps) == 1
     assert not at.button(key="build_optimize").disabled
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("name: x\nsteps:\n\t- quantize: {}\n", "indent with spaces"),
-        ("name: x\nstep: []\n", "`step` of the recipe is unknown"),
-        ("name: x\nsteps:\n- melt: {}\n", "`melt` is unknown"),
-        ("- 1\n", "must be a mapping"),
-        ("name: [\n", "not valid YAML"),
-        ("a: &a [x, x]\nname: *a\n", "no anchors"),
-        ("name: x\nname: y\n", "appears twice"),
-        ("", "must be a mapping"),
-        ("name: :red[x] <b>\nsteps: {<i>: 1}\n", "`steps` of the recipe is wrong"),
-    ],
-)
-def test_broken_yaml_is_one_sentence_and_stays_in_the_field(studio_home: Workspace, text: str, says: str) -> None:
-    at = paste(studio.open_page("build", recipe=W8A8), text)
-    assert says in at.error[0].value
-    assert at.text_area[0].value == text
-    assert built(at).name == "mine"
-
-
-def test_a_text_of_megabytes_is_not_taken_and_the_recipe_stays(studio_home: Workspace) -> None:
-    at = paste(studio.open_page("build", recipe=W8A8), "x" * 10_000_000)
-    assert "At most 100 kB" in studio.says(at)
-    assert len(at.error) == 1 and built(at).name == "mine"
-
-
-def test_pasted_yaml_becomes_cards(studio_home: Workspace) -> None:
-    at = paste(studio.open_page("build"), "name: pasted\nsteps:\n- speculate: {method: ngram, tokens: 6}\n")
-    assert "1. Speculate with n-grams" in studio.says(at)
-    assert built(at).name == "pasted"
-
-
-def test_a_broken_recipe_in_the_url_can_be_mended_in_place(studio_home: Workspace) -> None:
-    at = studio.open_page("build", recipe="name: x\nsteps: 7\n")
-    assert "Correct it below" in at.error[0].value
-    assert at.text_area[0].value == "name: x\nsteps: 7\n"
-    assert at.button(key="build_optimize").disabled
-    assert built(paste(at, W8A8)).name == "mine"
-
-
-@pytest.mark.parametrize("model", ["nowhere", "<script>alert(1)</script>", "/no/such/folder", "../../etc"])
-def test_an_unknown_model_is_one_sentence_and_keeps_the_recipe(studio_home: Workspace, model: str) -> None:
-    at = studio.open_page("build", model=model, recipe=W8A8)
-    assert "There is no" in at.error[0].value or "is not a model folder" in at.error[0].value
-    assert param(at, "recipe") == W8A8
-
-
-def test_the_recipe_survives_a_walk_to_another_page(studio_home: Workspace) -> None:
-    at = studio.open_page("build", model="starter", recipe=W8A8)
-    at.switch_page("../pages/jobs.py").run()
-    at.query_params.clear()
-    at.switch_page("../pages/build.py").run()
-    studio.check(at)
-    assert built(at).name == "mine"
-
-
-def test_the_address_alone_brings_the_recipe_back_after_a_refresh(studio_home: Workspace) -> None:
-    at = studio.open_page("build", model="starter", recipe=W8A8)
-    labelled(at, "Speculate with n-grams")
-    again = studio.open_page("build", model=param(at, "model"), recipe=param(at, "recipe"))
-    assert built(again) == built(at)
-    assert [step.technique for step in built(again).steps] == ["quantize", "speculate"]
-
-
-def test_two_tabs_build_two_recipes(studio_home: Workspace) -> None:
-    one, other = studio.open_page("build", recipe=W8A8), studio.open_page("build")
-    labelled(other, "Speculate with n-grams")
-    labelled(one, "Compile ahead of time")
-    other.run()
-    assert [step.technique for step in built(other).steps] == ["speculate"]
-    assert [step.technique for step in built(one).steps] == ["quantize", "compile"]
-
-
-def test_back_in_the_middle_shows_the_recipe_of_that_address(studio_home: Workspace) -> None:
-    at = studio.open_page("build", recipe=W8A8)
-    before = param(at, "recipe")
-    labelled(at, "Speculate with n-grams")
-    at.query_params["recipe"] = before
-    studio.step_back(at)
-    assert [step.technique for step in built(at).steps] == ["quantize"]
-    assert "2. " not in studio.says(at)
-
-
-def test_a_long_recipe_is_packed_into_the_address(studio_home: Workspace) -> None:
-    long = f"name: long\nsteps:\n- quantize: {{method: w8a8, calibration: /{'very-long-' * 900}}}\n"
-    address = url_parameters.write_recipe(long)
-    assert address is not None and len(address) < url_parameters.LONGEST < len(long)
-    at = studio.open_page("build", recipe=address)
-    assert at.text_area[0].value.startswith("name: long")
-    assert param(at, "recipe").startswith(url_parameters.MARK)
-    assert url_parameters.write_recipe(W8A8) == W8A8
-
-
-@pytest.mark.parametrize("address", ["z:", "z:%%%", "z:eJw=", "z:" + "A" * 5000, "z:é", url_parameters.MARK + BOMB])
-def test_a_damaged_packed_address_is_one_sentence(studio_home: Workspace, address: str) -> None:
-    at = studio.open_page("build", recipe=address)
-    assert len(at.error) == 1 and "in the address" in at.error[0].value
-    assert at.button(key="build_optimize").disabled
 
 
 def test_a_greyed_choice_is_swapped_in(studio_home: Workspace) -> None:
@@ -341,12 +171,12 @@ def test_an_earlier_job_like_it_says_how_long(studio_home: Workspace) -> None:
 
 def test_a_double_click_is_one_job_and_leads_to_it(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="w8a8")
-    click(at, "build_optimize")
+    studio.click(at, "build_optimize")
     assert at.title[0].value == "Optimize starter with w8a8"
     at.switch_page("../pages/build.py").run()
     assert len(jobs.listing(studio_home)) == 1 and "Open the job" in studio.links(at)
-    click(at, "build_again")
-    click(at, "build_optimize")
+    studio.click(at, "build_again")
+    studio.click(at, "build_optimize")
     assert len(jobs.listing(studio_home)) == 2
 
 
@@ -360,41 +190,6 @@ def test_a_missing_engine_is_told_before_the_start(studio_home: Workspace) -> No
     at = studio.open_page("build", model="starter", recipe="w8a8-compiled")
     assert any("install" in error.value for error in at.error)
     assert at.button(key="build_optimize").disabled
-
-
-def test_every_option_of_every_step_has_words_and_a_value() -> None:
-    for technique, method in (
-        ("quantize", "w8a8"),
-        ("quantize", "awq"),
-        ("speculate", "draft"),
-        ("speculate", "ngram"),
-    ):
-        recipe = read({"steps": [{technique: {"method": method}}]})
-        for option in recipe_options.shown_options(recipe.steps[0]):
-            recipe_options.value(recipe, 0, option.name)
-            assert option.help.endswith(".")
-    for where, shown in (("serving", SERVING_OPTIONS), ("limits", LIMIT_OPTIONS)):
-        assert [option.name for option in shown] == list(type(getattr(Recipe(), where)).model_fields)
-
-
-def test_a_draft_comes_and_goes_with_its_method() -> None:
-    recipe = read({"steps": [{"speculate": {"method": "ngram", "tokens": 6}}]})
-    drafted = recipe_options.with_setting(recipe, 0, "method", "draft")
-    assert drafted.steps[0].draft == "auto"  # type: ignore[union-attr]
-    assert recipe_options.with_setting(drafted, 0, "method", "ngram") == recipe
-    with pytest.raises(InvalidRecipe):
-        recipe_options.with_setting(recipe, 0, "tokens", 99)
-
-
-def test_a_gguf_step_brings_its_engine_and_takes_it_away() -> None:
-    recipe = read({"steps": [{"quantize": {"method": "awq"}}]})
-    stored = recipe_options.with_setting(recipe, 0, "method", "gguf")
-    assert stored.serving.engine == "llama.cpp"
-    assert {"type", "imatrix"} < {option.name for option in recipe_options.shown_options(stored.steps[0])}
-    assert recipe_options.with_setting(stored, 0, "method", "awq") == recipe
-    assert recipe_options.without_step(stored, 0).serving.engine == "vllm"
-    chosen = read({"steps": [{"quantize": {"method": "gguf"}}], "serving": {"engine": "vllm"}})
-    assert chosen.serving.engine == "vllm"  # refused by the rule of serving engines
 
 
 def test_steps_of_a_text_out_of_order_are_drawn_in_the_order_in_which_they_run(studio_home: Workspace) -> None:
@@ -418,16 +213,6 @@ def test_what_can_be_added_names_the_first_new_reason(studio_home: Workspace) ->
     assert reasons[Quantize(method="gguf")] is None
 
 
-def test_the_chosen_engine_says_when_to_prefer_it(studio_home: Workspace) -> None:
-    at = studio.open_page("build", model="starter", recipe=url_parameters.write_recipe(W8A8))
-    assert ENGINES["native"].prefer in studio.says(at)
-    at.selectbox(key=field(at, "engine")).select("llm-compressor").run()
-    studio.check(at)
-    assert ENGINES["llm-compressor"].prefer in studio.says(at)
-    (step,) = built(at).steps
-    assert isinstance(step, Quantize) and step.engine == "llm-compressor"
-
-
 def test_a_bundled_recipe_is_offered_with_its_sentence_and_taken(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter")
     box = next(box for box in at.selectbox if box.label == "Or start from a bundled recipe")
@@ -439,40 +224,6 @@ def test_a_bundled_recipe_is_offered_with_its_sentence_and_taken(studio_home: Wo
     studio.check(at)
     assert ENGINES["llm-compressor"].prefer in studio.says(at)
     assert built(at).steps == recipe_files.read_file(Path("sparsegpt-2-4-llm-compressor")).steps
-
-
-def test_an_uploaded_calibration_text_is_kept_and_put_into_the_recipe(studio_home: Workspace) -> None:
-    at = studio.open_page("build", model="starter", recipe=url_parameters.write_recipe(W8A8))
-    content = b'{"text": "def add(a, b):"}\n'
-    at.file_uploader(key=field(at, "upload")).set_value(("mine.jsonl", content, "application/jsonl")).run()
-    studio.check(at)
-    (step,) = built(at).steps
-    assert isinstance(step, Quantize) and Path(step.calibration).read_bytes() == content
-    assert Path(step.calibration).parent == studio_home.settings.home / "calibration"
-
-
-def test_a_calibration_text_that_will_not_do_is_refused_and_not_kept(studio_home: Workspace) -> None:
-    at = studio.open_page("build", model="starter", recipe=url_parameters.write_recipe(W8A8))
-    at.file_uploader(key=field(at, "upload")).set_value(("mine.txt", b"\xff\xfe\x00", "text/plain")).run()
-    studio.check(at)
-    assert "mine.txt is not UTF-8 text" in studio.says(at)
-    assert list((studio_home.settings.home / "calibration").iterdir()) == []
-    held_out = (ASSETS / "text" / "held_out.txt").read_bytes()
-    at.file_uploader(key=field(at, "upload")).set_value(("mine.txt", held_out, "text/plain")).run()
-    assert "100% of the held-out text" in studio.says(at)
-    (step,) = built(at).steps
-    assert isinstance(step, Quantize) and step.calibration == "bundled"
-
-
-def field(at: AppTest, name: str) -> str:
-    """The key of a field of the first step."""
-    kinds = (at.selectbox, at.file_uploader)
-    return next(
-        str(w.key)
-        for kind in kinds
-        for w in kind
-        if str(w.key).startswith("build-") and str(w.key).endswith(f"-0-{name}")
-    )
 
 
 @pytest.mark.parametrize(
@@ -504,7 +255,7 @@ def test_a_rerun_decides_once_whether_the_recipe_is_valid(
 
 def test_a_click_before_the_browser_has_the_new_address_submits_what_was_typed(studio_home: Workspace) -> None:
     at = studio.open_page("build", model="starter", recipe="ngram")
-    before = {name: param(at, name) for name in at.query_params}
+    before = {name: studio.param(at, name) for name in at.query_params}
     next(field for field in at.number_input if field.label == "Draft tokens").set_value(2).run()
     for name in [*at.query_params]:
         del at.query_params[name]
@@ -512,43 +263,3 @@ def test_a_click_before_the_browser_has_the_new_address_submits_what_was_typed(s
     at.button(key="build_optimize").click().run()
     [job] = jobs.listing(studio_home)
     assert jobs.specification(studio_home, job.id)["recipe"]["steps"][0]["speculate"]["tokens"] == 2
-
-
-def test_the_options_of_a_way_to_speculate_come_and_go_with_it() -> None:
-    drafted = read({"steps": [{"speculate": {"method": "draft", "draft": "auto", "heterogeneous_vocab": True}}]})
-    headed = recipe_options.with_setting(drafted, 0, "method", "eagle3")
-    assert headed.steps[0].model_dump() == {"speculate": {"method": "eagle3"}}
-    assert [option.name for option in recipe_options.shown_options(headed.steps[0])] == [
-        "method",
-        "draft",
-        "tokens",
-        "tokens_by_batch",
-    ]
-    looked_up = recipe_options.with_setting(drafted, 0, "method", "ngram")
-    assert [option.name for option in recipe_options.shown_options(looked_up.steps[0])] == [
-        "method",
-        "tokens",
-        "prompt_lookup_min",
-        "prompt_lookup_max",
-        "tokens_by_batch",
-    ]
-    for method in SPECULATE:
-        step = recipe_options.with_setting(drafted, 0, "method", method).steps[0]
-        assert step_words.step_help(step).endswith("The model checks every guess.") and step_words.step_title(
-            step
-        ).startswith("Speculate with")
-
-
-def test_a_schedule_is_written_as_text_and_keeps_its_tokens() -> None:
-    recipe = read({"steps": [{"speculate": {"method": "ngram", "tokens": 6}}]})
-    scheduled = recipe_options.with_setting(recipe, 0, "tokens_by_batch", "1: 4, 8: 0")
-    assert scheduled.steps[0].model_dump() == {"speculate": {"method": "ngram", "tokens_by_batch": {1: 4, 8: 0}}}
-    assert recipe_options.value(scheduled, 0, "tokens_by_batch") == "1: 4, 8: 0"
-    fewer = recipe_options.with_setting(scheduled, 0, "tokens", 2)
-    assert recipe_options.value(fewer, 0, "tokens_by_batch") == "1: 2, 8: 0"
-    assert recipe_options.with_setting(fewer, 0, "tokens_by_batch", None).steps[0].model_dump()["speculate"] == {
-        "method": "ngram",
-        "tokens": 2,
-    }
-    with pytest.raises(InvalidRecipe, match="must be a whole number"):
-        recipe_options.with_setting(recipe, 0, "tokens_by_batch", "many")

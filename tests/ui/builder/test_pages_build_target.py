@@ -4,7 +4,6 @@ weights."""
 from __future__ import annotations
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app import formatting
 from app.builder import estimate_figures
@@ -20,11 +19,6 @@ from tests.helpers.planner_targets import known
 
 LLAMA = "meta-textgeneration-llama-3-70b"
 AWQ = "name: four\nsteps:\n- quantize: {method: awq}\n"
-
-
-def param(at: AppTest, name: str) -> str:
-    value = at.query_params[name]
-    return value if isinstance(value, str) else value[0]
 
 
 def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(studio_home: Workspace) -> None:
@@ -56,7 +50,7 @@ def test_a_model_without_weights_is_planned_and_its_import_is_one_click_away(stu
 def test_every_kind_of_target_has_its_estimate(studio_home: Workspace, target: str) -> None:
     at = studio.open_page("build", model="starter", target=target, recipe=AWQ)
     assert not [error for error in at.error if "There is no" in error.value]
-    assert "| Weights |" in studio.says(at) and param(at, "target") == target
+    assert "| Weights |" in studio.says(at) and studio.param(at, "target") == target
 
 
 @pytest.mark.parametrize(
@@ -65,10 +59,10 @@ def test_every_kind_of_target_has_its_estimate(studio_home: Workspace, target: s
 def test_an_unknown_target_of_the_address_is_one_sentence_and_a_way_back(studio_home: Workspace, target: str) -> None:
     at = studio.open_page("build", model="starter", target=target, recipe=AWQ)
     assert len(at.error) == 1 and at.button(key="build_optimize").disabled and len(at.error[0].value) < 400
-    assert param(at, "recipe") == AWQ, "nothing that was built is lost"
+    assert studio.param(at, "recipe") == AWQ, "nothing that was built is lost"
     at.button(key="build_target-local").click().run()
     studio.check(at)
-    assert param(at, "target") == "local" and not at.error and not at.button(key="build_optimize").disabled
+    assert studio.param(at, "target") == "local" and not at.error and not at.button(key="build_optimize").disabled
 
 
 def test_auto_says_what_is_chosen_and_why_the_others_lost(studio_home: Workspace) -> None:
@@ -124,8 +118,8 @@ def test_what_cannot_be_had_there_can_be_had_elsewhere_by_one_click(studio_home:
     assert "do not run on Inferentia" in at.error[0].value and "Rule no-engine" in studio.says(at)
     at.button(key="build_nearest").click().run()
     studio.check(at)
-    assert param(at, "target") == "sagemaker:ml.inf2.48xlarge" and not at.error
-    assert recipe_files.read_text(param(at, "recipe")).steps[0].technique == "compile"
+    assert studio.param(at, "target") == "sagemaker:ml.inf2.48xlarge" and not at.error
+    assert recipe_files.read_text(studio.param(at, "recipe")).steps[0].technique == "compile"
     assert at.button(key="build_optimize").disabled and "needs the role" in at.button(key="build_optimize").help
 
 

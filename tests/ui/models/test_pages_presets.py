@@ -29,21 +29,6 @@ COST, LATENCY, BALANCED = (f"llama-3-70b-instruct/{goal}" for goal in ("lower-co
 W8A8 = Recipe.model_validate({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
 
 
-def param(at: AppTest, name: str) -> str:
-    value = at.query_params[name]
-    return value if isinstance(value, str) else value[0]
-
-
-def headings(at: AppTest) -> list[str]:
-    return [json.loads(chart.proto.spec)["layout"]["title"]["text"] for chart in at.get("plotly_chart")]
-
-
-def click(at: AppTest, key: str) -> AppTest:
-    at.button(key=key).click().run()
-    studio.check(at)
-    return at
-
-
 def test_the_list_keeps_the_three_kinds_in_columns_of_their_own(studio_home: Workspace) -> None:
     at = studio.open_page("presets")
     table = at.dataframe[0].value
@@ -67,7 +52,7 @@ def test_filters_of_the_address_narrow_it_and_nothing_found_says_so(studio_home:
 
 def test_the_presets_of_a_model_are_a_chart_with_a_sentence_each(studio_home: Workspace) -> None:
     at = studio.open_page("presets", presets_of_model="meta-textgeneration-llama-3-70b-instruct")
-    assert headings(at)[0] == "Time per output token against price"
+    assert studio.headings(at)[0] == "Time per output token against price"
     marks = json.loads(at.get("plotly_chart")[0].proto.spec)["data"]
     names = [mark["name"].partition(" ")[2] for mark in marks]
     assert names[0] == "original" and len(set(names)) == 1 + len(GOALS), "each by what it does"
@@ -163,7 +148,7 @@ def test_an_unknown_preset_or_an_imported_ones_unknown_model_is_one_sentence(stu
 
 def test_several_presets_are_compared_charts_first_then_differences_only(studio_home: Workspace) -> None:
     at = studio.open_page("presets", selected=f"{COST},{LATENCY}")
-    assert headings(at)[0] == "Speed per user against tokens per dollar" and len(headings(at)) == 3
+    assert studio.headings(at)[0] == "Speed per user against tokens per dollar" and len(studio.headings(at)) == 3
     differing = at.dataframe[1].value
     assert list(differing.columns) == ["", "INT4 (AWQ)", "Lowest latency"], "at 64 streams it costs more"
     assert "Model" not in list(differing[""]) and "Target" in list(differing[""])
@@ -171,14 +156,14 @@ def test_several_presets_are_compared_charts_first_then_differences_only(studio_
     at.toggle(key="compare_preset_differences").set_value(False).run()
     studio.check(at)
     assert "Model" in list(at.dataframe[1].value[""])
-    click(at, "presets_compare")
-    assert param(at, "presets") == f"{COST},{LATENCY}"
-    click(studio.open_page("presets", selected=f"{COST},{LATENCY}"), "presets_none")
+    studio.click(at, "presets_compare")
+    assert studio.param(at, "presets") == f"{COST},{LATENCY}"
+    studio.click(studio.open_page("presets", selected=f"{COST},{LATENCY}"), "presets_none")
 
 
 def test_three_presets_are_compared_by_address_alone(studio_home: Workspace) -> None:
     at = studio.open_page("compare", presets=f"{COST},{LATENCY},{BALANCED}")
-    assert len(headings(at)) == 3 and list(at.dataframe[0].value.columns) == [
+    assert len(studio.headings(at)) == 3 and list(at.dataframe[0].value.columns) == [
         "",
         "INT4 (AWQ)",
         "Lowest latency",
@@ -187,7 +172,7 @@ def test_three_presets_are_compared_by_address_alone(studio_home: Workspace) -> 
     assert at.multiselect(key="compare_presets").value == [COST, LATENCY, BALANCED]
     at.multiselect(key="compare_presets").set_value([COST]).run()
     studio.check(at)
-    assert param(at, "presets") == COST
+    assert studio.param(at, "presets") == COST
     at.multiselect(key="compare_presets").set_value([]).run()
     studio.check(at)
     assert "presets" not in at.query_params and "The charts appear here" in studio.says(at)
@@ -201,20 +186,20 @@ def test_presets_stand_beside_evaluations_on_compare(studio_home: Workspace) -> 
     assert any("w8a8 (measured)" in name for name in names) and any(
         name.startswith("● INT8 (W8A8) (") for name in names
     )
-    assert "Speed per user against total throughput" in headings(at)
+    assert "Speed per user against total throughput" in studio.headings(at)
     assert "Verdicts" in studio.says(at)
 
 
 def test_an_id_of_the_address_that_is_not_here_is_told_and_the_others_are_shown(studio_home: Workspace) -> None:
     at = studio.open_page("compare", presets=f"{COST},no/such,{LATENCY}")
-    assert "There is no preset" in studio.says(at) and len(headings(at)) == 3
+    assert "There is no preset" in studio.says(at) and len(studio.headings(at)) == 3
 
 
 def test_a_file_of_presets_is_imported_and_listed_first(studio_home: Workspace) -> None:
     text = presets.export(studio_home, [COST]).replace(COST, "team/cheap")
     at = studio.open_page("presets")
     at.file_uploader(key="presets_file").upload("team.yaml", text.encode(), "application/yaml").run()
-    click(at, "presets_import")
+    studio.click(at, "presets_import")
     assert "team/cheap: new" in studio.says(at)
     assert next(iter(at.dataframe[0].value["Preset"])) == "team/cheap"
     assert presets.find(studio_home, "team/cheap").origin == "imported"
@@ -223,7 +208,7 @@ def test_a_file_of_presets_is_imported_and_listed_first(studio_home: Workspace) 
 def test_a_wrong_file_is_one_sentence_and_nothing_is_written(studio_home: Workspace) -> None:
     at = studio.open_page("presets")
     at.file_uploader(key="presets_file").upload("bad.yaml", b"presets:\n\t- a\n", "application/yaml").run()
-    click(at, "presets_import")
+    studio.click(at, "presets_import")
     assert "indent with spaces" in studio.says(at)
     assert presets.count(studio_home, PresetFilter(origin="imported")) == 0
 
@@ -231,11 +216,11 @@ def test_a_wrong_file_is_one_sentence_and_nothing_is_written(studio_home: Worksp
 def test_an_own_recipe_is_saved_as_a_preset(studio_home: Workspace) -> None:
     at = studio.open_page("presets")
     next(field for field in at.text_input if field.label == "Id").set_value("mine/fast")
-    click(at, "presets_save")
+    studio.click(at, "presets_save")
     assert "mine/fast is saved" in studio.says(at)
     known = presets.find(studio_home, "mine/fast")
     assert known.origin == "own" and known.preset.recipe.steps == W8A8.steps
-    assert param(at, "selected") == "mine/fast"
+    assert studio.param(at, "selected") == "mine/fast"
 
 
 def test_the_models_page_lists_its_presets_and_one_without_says_so(studio_home: Workspace, tmp_path: Path) -> None:

@@ -21,11 +21,6 @@ LLAMA = "meta-textgeneration-llama-3-8b"
 FULL = {"load": "2000-300", "load_users": "8", "slo_ttft": "400", "load_kl": "0.05", "load_target": "ml.g5.12xlarge"}
 
 
-def param(at: AppTest, name: str) -> str:
-    value = at.query_params[name]
-    return value if isinstance(value, str) else value[0]
-
-
 def opened(at: AppTest, name: str) -> AppTest:
     """Another page by the menu, whose links have no parameters."""
     for parameter in list(at.query_params):
@@ -41,16 +36,16 @@ def test_a_change_is_in_the_address_at_once_and_goes_on_to_other_pages(studio_ho
     at.selectbox(key="load_profile").set_value("code").run()
     at.number_input(key="load_concurrency").set_value(4).run()
     studio.check(at)
-    assert (param(at, "load"), param(at, "load_users")) == ("code", "4")
+    assert (studio.param(at, "load"), studio.param(at, "load_users")) == ("code", "4")
     at = opened(at, "presets")
     assert "Estimates are for 4 users, 1,500/13 tokens." in studio.says(at)
-    assert (param(at, "load"), param(at, "load_users")) == ("code", "4")
+    assert (studio.param(at, "load"), studio.param(at, "load_users")) == ("code", "4")
 
 
 def test_tokens_of_ones_own_are_a_custom_load_and_back_undoes_it(studio_home: Workspace) -> None:
     at = studio.open_page("jobs")
     at.number_input(key="load_input").set_value(99).run()
-    assert param(at, "load") == "99-250" and at.selectbox(key="load_profile").value is None
+    assert studio.param(at, "load") == "99-250" and at.selectbox(key="load_profile").value is None
     del at.query_params["load"]
     studio.step_back(at)
     assert at.selectbox(key="load_profile").value == "chat" and at.number_input(key="load_input").value == 622
@@ -74,8 +69,8 @@ def test_a_change_before_the_browser_has_the_new_address_keeps_the_last_one(
     del at.query_params["load_users"]  # what the browser had when the next field was left
     at.number_input(key="load_input").set_value(99).run()
     studio.check(at)
-    assert (param(at, "load"), param(at, "load_users")) == ("99-250", "4")
-    assert {name: param(at, name) for name in own} == own
+    assert (studio.param(at, "load"), studio.param(at, "load_users")) == ("99-250", "4")
+    assert {name: studio.param(at, name) for name in own} == own
 
 
 @pytest.mark.parametrize("changed", [{}, {"load_rate": "3"}])
@@ -90,7 +85,7 @@ def test_a_choice_that_is_reported_as_empty_changes_nothing(studio_home: Workspa
         at.segmented_control(key=key).set_value(None)
     at.run()
     studio.check(at)
-    assert {name: param(at, name) for name in at.query_params} == changed
+    assert {name: studio.param(at, name) for name in at.query_params} == changed
     assert at.segmented_control(key="load_percentile").value == "p95"
     assert at.segmented_control(key="load_demand").value == ("Requests per second" if changed else "Users at once")
 
@@ -102,7 +97,7 @@ def test_every_card_is_at_the_load_of_a_shared_link(studio_home: Workspace) -> N
     assert "Time to first token: your limit is 400 ms, and the estimate" in text
     at.button(key="build_use-floor").click().run()
     studio.check(at)
-    assert "max_kl: 0.05" in param(at, "recipe")
+    assert "max_kl: 0.05" in studio.param(at, "recipe")
     at = studio.open_page("model", id=LLAMA, **FULL)
     assert at.selectbox(key="model_on").value == "ml.g5.12xlarge"
     assert "2,000 tokens in, 300 out, 8 streams" in studio.says(at)
@@ -136,7 +131,7 @@ def test_an_open_page_follows_a_change(studio_home: Workspace) -> None:
     at = studio.open_page("build", model=LLAMA, recipe="awq")
     at.selectbox(key="load_place").set_value("ml.g5.12xlarge").run()
     studio.check(at)
-    assert param(at, "target") == "ml.g5.12xlarge"
+    assert studio.param(at, "target") == "ml.g5.12xlarge"
 
 
 def test_compare_has_the_limits_and_the_floor_of_the_load(studio_home: Workspace) -> None:
@@ -147,10 +142,10 @@ def test_compare_has_the_limits_and_the_floor_of_the_load(studio_home: Workspace
     assert "Above your quality floor (KL divergence at most 0.0001)" in text
     assert "96/64 tokens in/out. Your load is another, 16 users, 622/250 tokens: no figure is adapted to it." in text
     at.slider[0].set_value(10.0).run()
-    assert param(at, "slo_ttft") == "10" and "TTFT p95 ≤ 10.0 ms" in studio.says(at)
+    assert studio.param(at, "slo_ttft") == "10" and "TTFT p95 ≤ 10.0 ms" in studio.says(at)
     at.number_input(key="load_ttft").set_value(1e6).run()
     studio.check(at)
-    assert at.slider[0].value == at.slider[0].max and param(at, "slo_ttft") == "1000000"
+    assert at.slider[0].value == at.slider[0].max and studio.param(at, "slo_ttft") == "1000000"
 
 
 def test_the_percentile_of_the_limits_is_chosen_once(studio_home: Workspace) -> None:
@@ -161,7 +156,8 @@ def test_the_percentile_of_the_limits_is_chosen_once(studio_home: Workspace) -> 
     assert any("TTFT p99 (ms)" in table.value.columns for table in at.dataframe)
     at.button_group(key="load_percentile").set_value("p50").run()
     studio.check(at)
-    assert param(at, "slo_percentile") == "p50" and at.slider[0].label == "At most: Time to first token, p50 (ms)"
+    assert studio.param(at, "slo_percentile") == "p50"
+    assert at.slider[0].label == "At most: Time to first token, p50 (ms)"
     at = studio.open_page("evaluate", new="true", evaluate_load="Search", slo_ttft="5", slo_percentile="p90")
     assert at.selectbox(key="evaluate_search_share").value == 90
     at = studio.open_page("evaluate", id=name, evaluate_view="Price", slo_percentile="p90", evaluate_cost_ttft="0.001")
@@ -176,7 +172,7 @@ def test_a_rate_is_planned_on_as_many_instances_as_carry_it(studio_home: Workspa
     at.number_input(key="load_rate").set_value(500.0).run()
     studio.check(at)
     text = studio.says(at)
-    assert param(at, "load_rate") == "500" and "Chat, 622/250 tokens · 500 requests/s" in text
+    assert studio.param(at, "load_rate") == "500" and "Chat, 622/250 tokens · 500 requests/s" in text
     assert "One instance carries" in text and "instances carry 500 requests/s, for" in text
     at = studio.open_page("model", id=LLAMA, load_rate="500")
     assert "per token that 500 requests/s ask for" in studio.says(at)
@@ -192,12 +188,12 @@ def test_users_and_rate_are_exchanged_and_the_form_begins_with_the_rate(studio_h
     assert at.radio(key="evaluate_load").value == "Streams"
     at.button_group(key="load_demand").set_value("Requests per second").run()
     studio.check(at)
-    assert param(at, "load_rate") == "1" and at.radio(key="evaluate_load").value == "Rate"
+    assert studio.param(at, "load_rate") == "1" and at.radio(key="evaluate_load").value == "Rate"
     at.number_input(key="load_rate").set_value(2.5).run()
     assert at.text_input(key="evaluate_rate").value == "2.5"
     at.button_group(key="load_demand").set_value("Users at once").run()
     studio.check(at)
-    assert "load_rate" not in at.query_params and param(at, "load_users") == "8"
+    assert "load_rate" not in at.query_params and studio.param(at, "load_users") == "8"
     assert at.radio(key="evaluate_load").value == "Streams"
     name = studio.evaluation(studio_home, simulated.evaluation())
     at = studio.open_page("compare", ids=name, load_rate="3")
@@ -213,7 +209,7 @@ def test_prices_are_those_of_the_chosen_region_on_every_page(studio_home: Worksp
     at = studio.open_page("build", model=LLAMA, target="ml.g5.12xlarge", recipe="awq")
     at.selectbox(key="load_price_region").set_value("eu-west-1").run()
     studio.check(at)
-    assert param(at, "load_region") == "eu-west-1"
+    assert studio.param(at, "load_region") == "eu-west-1"
     text = studio.says(at)
     assert "8.4 USD per hour, on demand, eu-west-1, as of 2026-11-01" in text and "prices of eu-west-1" in text
     # 2. An instance without a price there says so, and is ranked nowhere.
@@ -250,23 +246,23 @@ def test_a_workload_of_ones_own_is_uploaded_in_the_bar(studio_home: Workspace) -
     read = workload_tokens.read_tokens(studio_home, name)
     assert read.model is not None and read.counted == 2 and read.output_tokens == 30
     assert at.selectbox(key="load_profile").value == f"file:{name}"
-    assert (param(at, "load_file"), param(at, "load")) == (name, f"{read.input_tokens}-30")
+    assert (studio.param(at, "load_file"), studio.param(at, "load")) == (name, f"{read.input_tokens}-30")
     text = studio.says(at)
     assert f"{name}, {read.input_tokens}/30 tokens · 2 users" in text
     assert "the mean of 2 prompts, by the tokenizer of" in text and "Tokens out: the mean of" in text
     at.number_input(key="load_input").set_value(500).run()
-    assert "load_file" not in at.query_params and param(at, "load") == "500-30"
+    assert "load_file" not in at.query_params and studio.param(at, "load") == "500-30"
 
 
 def test_a_link_to_a_workload_of_ones_own_fills_the_load_and_the_form(studio_home: Workspace) -> None:
     name = workloads.save(studio_home, "mine.jsonl", b'{"prompt": "What is a token?"}\n')
     at = studio.open_page("evaluate", new="true", variants="starter", load_file=name)
     tokens = workload_tokens.read_tokens(studio_home, name).input_tokens
-    assert param(at, "load") == f"{tokens}-250" and f"{name}, {tokens}/250 tokens" in studio.says(at)
+    assert studio.param(at, "load") == f"{tokens}-250" and f"{name}, {tokens}/250 tokens" in studio.says(at)
     assert at.selectbox(key=f"evaluate_workload_{name}").value == name
     at.selectbox(key="load_profile").set_value("code").run()
     studio.check(at)
-    assert "load_file" not in at.query_params and param(at, "load") == "code"
+    assert "load_file" not in at.query_params and studio.param(at, "load") == "code"
     at = studio.open_page("evaluate", new="true", variants="starter", load_file="gone-12345678")
     assert "There is no workload gone-12345678 here" in studio.says(at).replace("`", "")
     assert at.selectbox(key="load_profile").value == "chat"
@@ -276,4 +272,4 @@ def test_without_a_tokenizer_characters_are_counted(studio_home: Workspace, monk
     name = workloads.save(studio_home, "mine.jsonl", b'{"prompt": "What is a token?"}\n')
     monkeypatch.setattr(workload_tokens, "_find_model", lambda workspace: None)
     at = studio.open_page("jobs", load_file=name)
-    assert param(at, "load") == "4-250" and "at 4 characters a token" in studio.says(at)
+    assert studio.param(at, "load") == "4-250" and "at 4 characters a token" in studio.says(at)
