@@ -82,15 +82,24 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "autoround",
         {"tuning": LEARNED_AFTER_AWQ | {"loss_weights": True}},
     ),
-    "native: AutoRound after AWQ, tokens weighed, scales trained for 8 minutes": (
-        "native",
-        "autoround",
-        {"tuning": LEARNED_AFTER_AWQ | {"loss_weights": True}, "recover": {"minutes": 8, "batch": 1}},
-    ),
+    **{
+        f"native: AutoRound after AWQ, scales trained for {minutes} minutes": (
+            "native",
+            "autoround",
+            {"tuning": LEARNED_AFTER_AWQ, "recover": {"minutes": minutes, "batch": 1}},
+        )
+        for minutes in (8, 4)
+    },
 }
 """Name -> tool, its method and what differs from the tool's own defaults. In this order, so that tools take turns."""
 
 Row = dict[str, Any]
+
+
+def processor() -> str:
+    """Return what a row is compared on: times, and a little the KL, are those of one processor."""
+    hardware = probe.probe()
+    return f"{hardware['cpu']} {'with' if 'avx512f' in hardware['flags'] else 'without'} AVX-512"
 
 
 def run(name: str, bits: int, arguments: argparse.Namespace, texts: list[str], folder: Path) -> Row:
@@ -133,7 +142,7 @@ def run(name: str, bits: int, arguments: argparse.Namespace, texts: list[str], f
     quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     path = {} if tool == "auto-round" else {"PYTHONPATH": str(CHECKOUT)}
     log = folder / "log.txt"
-    row: Row = {"name": name, "tool": tool, "bits": bits, "threads": arguments.threads}
+    row: Row = {"name": name, "tool": tool, "bits": bits, "threads": arguments.threads, "processor": processor()}
     if "AutoRound" in name or tool == "auto-round":
         row["steps"] = arguments.steps
     try:
@@ -176,9 +185,10 @@ def table(document: dict[str, Any]) -> str:
         "95 % interval over windows. Seconds are of the whole call: load, calibrate, quantize, write, once. Memory is",
         "the peak above what the imports take.",
     ]
-    for bits in sorted({row["bits"] for row in document["rows"]}, reverse=True):
-        rows = [row for row in document["rows"] if row["bits"] == bits]
-        lines += ["", f"## {bits} bits", "", "| tool and method | mean KL (95 %) | perplexity | seconds | memory |"]
+    for bits, where in sorted({(row["bits"], row["processor"]) for row in document["rows"]}, reverse=True):
+        rows = [row for row in document["rows"] if (row["bits"], row["processor"]) == (bits, where)]
+        lines += ["", f"## {bits} bits, {where}", ""]
+        lines += ["| tool and method | mean KL (95 %) | perplexity | seconds | memory |"]
         lines += ["|---|---|---|---|---|", *map(_line, sorted(rows, key=_order)), "", *_verdict(rows)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -197,6 +207,11 @@ def _versions(rows: list[Row]) -> str:
 
 def _listed(versions: set[str]) -> str:
     return " and ".join(sorted(versions))
+
+
+def key(row: Row) -> tuple[Any, ...]:
+    """Return what a row is the only one of: a later run takes its place."""
+    return tuple(row[name] for name in ("name", "bits", "processor"))
 
 
 def _order(row: Row) -> float:
@@ -263,7 +278,7 @@ def main() -> None:
                 began = time.monotonic()
                 row = run(name, bits, arguments, texts, Path(folder))
                 document["rows"] = [
-                    *(earlier for earlier in document["rows"] if (earlier["name"], earlier["bits"]) != (name, bits)),
+                    *(earlier for earlier in document["rows"] if key(earlier) != key(row)),
                     row,
                 ]
                 path.write_text(json.dumps(document, indent=1))

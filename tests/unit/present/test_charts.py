@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
 import tomllib
-from collections.abc import Callable
 from html import unescape
 from itertools import pairwise
-from statistics import fmean, stdev
+from statistics import stdev
 from typing import Any
 
 import plotly.graph_objects as graph
@@ -28,40 +25,15 @@ from backend.present.charts import alt_text, tradeoffs
 from backend.present.charts import evaluation as charts
 from backend.present.charts.layer_errors import layer_errors
 from backend.present.charts.markers import LEGEND_WIDTH, WHISKERS, places, style_indices
-from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, layout, style, text
-from backend.present.tables import evaluation as tables
+from backend.present.charts.theme import COLOURS, Figure, concurrency_axis, style
 from backend.settings import CHECKOUT
+from tests.helpers.chart_figures import DRAW, marked
 from tests.simulated import evaluation, level, result
 
-DRAW: dict[str, Callable[..., Figure]] = {
-    "latency": charts.latency,
-    "throughput": charts.throughput,
-    "price": charts.price,
-    "pareto": tradeoffs.pareto,
-    "quality_speed": tradeoffs.quality_speed,
-}
-PAGE = [
-    "Concurrency",
-    "Time to first token (ms)",
-    "Inter-token latency (ms)",
-    "Client latency (ms)",
-    "Input tokens/sec (count)",
-    "Output tokens/sec (count)",
-    "Client invocations (count)",
-    "Client invocation errors (count)",
-    "Tokenizer failed (count)",
-    "Empty inference response (count)",
-    "Input tokens/sec/req (count)",
-    "Output tokens/sec/req (count)",
-    "Input tokens (count)",
-    "Output tokens (count)",
-    "Price per million input tokens (USD)",
-    "Price per million output tokens (USD)",
+LIVE = [{"variant": "a", "concurrency": 1, "output_tokens_per_s": 3.0}]
+LAYERS = [
+    {"name": f"model.layers.{at}.mlp.up_proj", "relative_error": 0.01, "rtn_relative_error": 0.02} for at in range(3)
 ]
-
-
-def _marked(figure: Figure) -> list[dict[str, Any]]:
-    return [trace for trace in figure["data"] if "marker" in trace]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +46,7 @@ def measured() -> Evaluation:
 def test_a_latency_chart_draws_every_level_at_the_percentile_asked(
     measured: Evaluation, metric: str, percentile: str
 ) -> None:
-    traces = _marked(charts.latency(measured, metric, percentile))
+    traces = marked(charts.latency(measured, metric, percentile))
     for trace, variant in zip(traces, measured.variants, strict=True):
         assert trace["x"] == [level.concurrency for level in variant.levels]
         assert trace["y"] == [getattr(getattr(level, metric), percentile) for level in variant.levels]
@@ -82,17 +54,17 @@ def test_a_latency_chart_draws_every_level_at_the_percentile_asked(
 
 def test_throughput_and_price_charts_draw_the_levels_figures(measured: Evaluation) -> None:
     for metric in charts.THROUGHPUTS:
-        assert _marked(charts.throughput(measured, metric))[1]["y"] == [
+        assert marked(charts.throughput(measured, metric))[1]["y"] == [
             getattr(x, metric) for x in measured.variants[1].levels
         ]
     for metric in ("per_million_input", "per_million_output", "per_million_total", "blended_sagemaker"):
-        assert _marked(charts.price(measured, metric))[2]["y"] == [
+        assert marked(charts.price(measured, metric))[2]["y"] == [
             getattr(x.price, metric) for x in measured.variants[2].levels
         ]
 
 
 def test_whiskers_are_95_percent_intervals_on_every_chart_and_the_legend_says_so(measured: Evaluation) -> None:
-    trace = _marked(charts.throughput(measured))[0]
+    trace = marked(charts.throughput(measured))[0]
     logs = [math.log(block["output_tokens_per_s"]) for block in measured.variants[0].levels[0].blocks]
     factor = math.exp(student_t.quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs)))
     assert trace["error_y"]["array"][0] == pytest.approx(trace["y"][0] * (factor - 1))
@@ -100,16 +72,16 @@ def test_whiskers_are_95_percent_intervals_on_every_chart_and_the_legend_says_so
     drawn = [charts.throughput(measured), charts.latency(measured)]
     drawn += [charts.price(measured, metric) for metric in charts.PRICES if metric != "blended"]  # has none here
     for figure in (*drawn, tradeoffs.pareto(measured), tradeoffs.quality_speed(measured)):
-        assert any("array" in trace["error_y"] for trace in _marked(figure))
+        assert any("array" in trace["error_y"] for trace in marked(figure))
         assert figure["data"][-1]["name"] == "whiskers: 95% interval"
         assert figure["layout"]["meta"]["interval"] == ["95% from", "95% to"]
     # A price is the hour by the throughput: its interval is as wide, at any price of the hour.
-    price = _marked(charts.price(measured))[0]
+    price = marked(charts.price(measured))[0]
     assert price["error_y"]["array"][0] == pytest.approx(price["y"][0] * (factor - 1))
-    assert all("array" in trace["error_x"] for trace in _marked(tradeoffs.pareto(measured)))
+    assert all("array" in trace["error_x"] for trace in marked(tradeoffs.pareto(measured)))
     few = measured.model_copy(update={"variants": [result("original", [level(1, repeats=2), level(4, repeats=2)])]})
-    assert _marked(charts.throughput(few))[0]["error_y"] == {"visible": False}
-    assert charts.throughput(few)["data"] == _marked(charts.throughput(few))
+    assert marked(charts.throughput(few))[0]["error_y"] == {"visible": False}
+    assert charts.throughput(few)["data"] == marked(charts.throughput(few))
 
 
 def test_a_variant_has_one_colour_in_any_company_and_the_original_is_black(measured: Evaluation) -> None:
@@ -120,7 +92,7 @@ def test_a_variant_has_one_colour_in_any_company_and_the_original_is_black(measu
     assert places(alone) == {name: whole[name] for name in ("original", both.name, "w8a8")}
     assert (style(0, "light").colour, style(0, "dark").colour) == ("#111111", "#f5f5f5")
     for figure in (charts.throughput(alone), tradeoffs.pareto(alone)):
-        drawn = {trace["customdata"][0]: trace["marker"]["symbol"][0] for trace in _marked(figure)}
+        drawn = {trace["customdata"][0]: trace["marker"]["symbol"][0] for trace in marked(figure)}
         assert drawn == {name: style(whole[name], "light").symbol for name in drawn}
     assert whole["draft"] not in places(alone).values() and draft.name == "draft"
 
@@ -134,7 +106,7 @@ def test_a_variant_has_one_colour_on_every_chart_and_the_original_is_the_ink(the
     drawn: dict[str, set[str]] = {}
     for document in (first, turned):
         for draw in DRAW.values():
-            for trace in _marked(draw(document, theme=theme)):
+            for trace in marked(draw(document, theme=theme)):
                 colour = trace["marker"]["color"]
                 strong = (
                     {colour} if isinstance(colour, str) else {each for each in colour if not each.startswith("rgba")}
@@ -158,7 +130,7 @@ def test_no_line_of_a_hover_is_wider_than_half_a_page_has_room_for(measured: Eva
     document = measured.model_copy(
         update={"versions": many, "variants": [result("long name " * 20, measured.variants[1].levels)]}
     )
-    for trace in _marked(draw(document)):
+    for trace in marked(draw(document)):
         assert (
             max(len(line) for message in trace["hovertext"] for line in re.sub("</?b>", "", message).split("<br>"))
             <= 60
@@ -175,7 +147,7 @@ def test_every_figure_is_plain_json_with_units_provenance_and_words(
     assert figure["layout"]["paper_bgcolor"] == COLOURS[theme].panel
     for axis in ("xaxis", "yaxis"):
         assert re.search(r"streams|ms|tokens|nats|USD", figure["layout"][axis]["title"]["text"])
-    for trace in _marked(figure):
+    for trace in marked(figure):
         assert len(trace["hovertext"]) == len(trace["x"])
         for message in trace["hovertext"]:
             assert "measured 2026-01-02T03:04:05+00:00<br>on Simulated CPU, 2 cores<br>with whetstone 0.1.0" in message
@@ -199,12 +171,6 @@ def _sent(figure: graph.Figure) -> dict[str, Any]:
         **sent,
         "layout": {name: value for name, value in sent["layout"].items() if name != "template" and value != []},
     }
-
-
-LIVE = [{"variant": "a", "concurrency": 1, "output_tokens_per_s": 3.0}]
-LAYERS = [
-    {"name": f"model.layers.{at}.mlp.up_proj", "relative_error": 0.01, "rtn_relative_error": 0.02} for at in range(3)
-]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +208,7 @@ def test_series_differ_in_more_than_colour() -> None:
 def test_a_point_that_the_client_held_back_is_hollow_said_and_never_on_the_front() -> None:
     fast = result("fast", [level(4, 9.0, client_limited=True)])
     document = evaluation().model_copy(update={"variants": [result("original", [level(4)]), fast]})
-    trace = _marked(charts.throughput(document))[1]
+    trace = marked(charts.throughput(document))[1]
     assert trace["marker"]["symbol"][0].endswith("-open")
     assert "limited by the load generator" in trace["hovertext"][0]
     assert [point.on_front for point in pareto_points(document)] == [True, False]
@@ -254,7 +220,7 @@ def test_a_level_with_many_errors_is_hollow_never_on_the_front_and_its_mark_says
         update={"variants": [result("original", [level(4)]), result("failing", [failing])]}
     )
     assert [point.on_front for point in pareto_points(document)] == [True, False]
-    trace = _marked(tradeoffs.pareto(document))[1]
+    trace = marked(tradeoffs.pareto(document))[1]
     assert trace["marker"]["symbol"][0].endswith("-open")
     assert "2 of 100 requests failed" in trace["hovertext"][0]
 
@@ -292,74 +258,6 @@ def test_a_ring_around_marks_is_said_and_adds_no_point_to_the_file(measured: Eva
     assert alt_text.rows(ringed) == alt_text.rows(figure)
     assert "; ring: " in alt_text.alt(ringed)
     assert "not the server's" not in alt_text.alt(ringed)
-
-
-def test_the_rows_of_a_chart_are_its_points_with_interval_validity_and_provenance() -> None:
-    slow = level(16, client_limited=True)
-    document = evaluation().model_copy(update={"variants": [result("original", [level(1), level(4), slow])]})
-    rows = alt_text.rows(charts.throughput(document))
-    assert [(row["Series"], row["Concurrency (streams)"], row["Valid"]) for row in rows] == [
-        ("original", 1, "yes"),
-        ("original", 4, "yes"),
-        ("original", 16, "no"),
-    ]
-    title = "Output tokens/s, all streams"
-    output_tokens_per_s = [block["output_tokens_per_s"] for block in slow.blocks]
-    assert rows[2][title] == slow.output_tokens_per_s
-    assert rows[2][f"{title}, 95% from"] < fmean(output_tokens_per_s) < rows[2][f"{title}, 95% to"]
-    assert str(rows[2]["Provenance"]).startswith(
-        "measured 2026-01-02T03:04:05+00:00 on Simulated CPU, 2 cores with whetstone 0.1.0"
-    )
-
-
-@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
-def test_every_charts_csv_has_each_point_once_under_axis_titles(measured: Evaluation, draw: Any) -> None:
-    figure = draw(measured)
-    read = list(csv.DictReader(io.StringIO(alt_text.csv(figure), newline="")))
-    assert len(read) == sum(len(trace["x"]) for trace in _marked(figure)) > 0
-    for axis in ("x", "y"):
-        drawn = [value for trace in _marked(figure) for value in trace[axis]]
-        assert [float(row[figure["layout"][f"{axis}axis"]["title"]["text"]]) for row in read] == drawn
-
-
-def test_the_points_of_the_tradeoffs_keep_concurrency_and_confidence(measured: Evaluation) -> None:
-    rows = [row for row in alt_text.rows(tradeoffs.pareto(measured)) if row["Series"] == "original"]
-    assert {row["Concurrency (streams)"] for row in rows} == {"1", "4", "16"}
-    quality = measured.variants[1].quality
-    assert quality and quality.kl_ci95
-    row = alt_text.rows(tradeoffs.quality_speed(measured))[1]
-    assert row["Mean KL divergence (nats per token), 95% from"] == pytest.approx(quality.kl_ci95[0])
-
-
-def test_a_chart_without_figures_has_no_rows_and_an_empty_file() -> None:
-    nothing = charts.price(evaluation(per_hour=None))
-    assert alt_text.rows(nothing) == []
-    assert alt_text.csv(nothing).strip() == ""
-
-
-NAMES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=30)
-VALUES = st.floats(allow_nan=False, allow_infinity=False)
-
-
-@given(
-    NAMES | st.sampled_from(["=1+1", "+1", "-1", "@x", "\t=1", 'a,"b"\r\nc']),
-    st.lists(st.tuples(VALUES, VALUES), min_size=1),
-)
-def test_a_charts_csv_reads_back_and_holds_no_formula(name: str, points: list[tuple[float, float]]) -> None:
-    trace: dict[str, Any] = {"customdata": [text(name)] * len(points), "marker": {"symbol": "circle"}}
-    trace |= {"x": [x for x, _ in points], "y": [y for _, y in points]}
-    drawn = layout("Any", {"label": "x (s)"}, {"label": "y (ms)"}, "light", provenance="here")
-    header, *read = csv.reader(io.StringIO(alt_text.csv({"data": [trace], "layout": drawn}), newline=""))
-    assert header == ["Series", "x (s)", "y (ms)", "Provenance"]
-    assert [(float(row[1]), float(row[2])) for row in read] == points
-    for row in read:
-        assert row[0].removeprefix("'") == name.removeprefix("'")
-        assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r"))
-
-
-def test_the_file_of_a_chart_is_named_after_it(measured: Evaluation) -> None:
-    assert alt_text.file_name(charts.latency(measured)) == "time-to-first-token-p50-ms"
-    assert alt_text.file_name({"data": [], "layout": {"title": {"text": "…"}}}) == "chart"
 
 
 def test_a_variant_without_quality_is_named_beside_the_quality_chart() -> None:
@@ -404,50 +302,9 @@ def test_hostile_names_are_inert_in_every_text_that_plotly_reads() -> None:
         assert all(len(unescape(trace["name"])) <= LEGEND_WIDTH for trace in figure["data"])
 
 
-def test_the_table_has_every_metric_of_the_documentation_page_under_its_own_name(measured: Evaluation) -> None:
-    rows = tables.table(measured)
-    assert list(rows[0]) == ["Variant", *PAGE]
-    assert [(row["Variant"], row["Concurrency"]) for row in rows[:4]] == [
-        ("original", 1),
-        ("original", 4),
-        ("original", 16),
-        ("w8a8", 1),
-    ]
-    first = measured.variants[0].levels[0]
-    assert first.ttft_ms is not None
-    assert rows[0]["Time to first token (ms)"] == first.ttft_ms.p50
-    assert tables.table(measured, "p99")[0]["Time to first token (ms)"] == first.ttft_ms.p99
-    assert rows[0]["Client invocations (count)"] == first.invocations
-
-
-def test_what_was_not_measured_is_none_in_the_table_and_empty_in_csv() -> None:
-    document = evaluation(per_hour=None)
-    row = tables.table(document)[0]
-    assert row["Price per million input tokens (USD)"] is None
-    (read, *_) = csv.DictReader(io.StringIO(tables.csv(document)))
-    assert read["Price per million input tokens (USD)"] == ""
-    assert float(read["Time to first token (ms)"]) == row["Time to first token (ms)"]
-
-
-def test_csv_reads_back_names_with_commas_quotes_and_lines_and_runs_no_formula() -> None:
-    names = ['a,"b"\nc', "=HYPERLINK(1)"]
-    read = list(csv.DictReader(io.StringIO(tables.csv(evaluation(names=names, speeds=[1, 2], levels=[4])))))
-    assert [row["Variant"] for row in read] == [names[0], "'=HYPERLINK(1)"]
-
-
-def test_the_distribution_table_leaves_out_latencies_that_nobody_measured() -> None:
-    document = evaluation().model_copy(update={"variants": [result("one", [level(1, ttft_ms=None)])]})
-    assert [row["Latency (ms)"] for row in tables.distribution_table(document)] == [
-        "Inter-token latency",
-        "Client latency",
-        "Content latency",
-        "Chunk gap",
-    ]
-
-
 def test_marks_off_the_front_are_pale_and_the_legends_first_mark_is_on_it(measured: Evaluation) -> None:
     points = pareto_points(measured)
-    for index, trace in enumerate(_marked(tradeoffs.pareto(measured))):
+    for index, trace in enumerate(marked(tradeoffs.pareto(measured))):
         on_front = sorted((point.on_front for point in points if point.variant == index), reverse=True)
         assert [not colour.startswith("rgba") for colour in trace["marker"]["color"]] == on_front
 
