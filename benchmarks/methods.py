@@ -85,7 +85,6 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "GPTQ after AWQ g64": _quantize("gptq", awq_scales=True, **GROUPS),
     "GPTQ after AWQ g64, tokens weighed": _quantize("gptq", awq_scales=True, loss_weights=True, **GROUPS),
     "AutoRound g64, 50 steps": _quantize("autoround", **LEARNED),
-    "AutoRound g64, 50 steps, tokens weighed": _quantize("autoround", loss_weights=True, **LEARNED),
     "AutoRound g64, 50 steps, 3 bits": _quantize("autoround", bits=3, **LEARNED),
     "AWQ g64, 5 bits on average": _quantize("awq", target_bits=5, **GROUPS),
     "GPTQ after AWQ g64, 3 bits": _quantize("gptq", bits=3, awq_scales=True, **GROUPS),
