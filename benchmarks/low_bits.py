@@ -7,8 +7,8 @@ PYTHON is the interpreter of an environment with Intel's `auto-round` (`pip inst
 llm-compressor is that of the `compress` engine. Each result is a fresh process; all see the same calibration tokens
 (checked by their sha256 where a tool says it, and given as ids to auto-round) in groups of 64 with zero points. The
 rows whose scales are trained learn from further text too: half of what the bundled text holds beside those tokens. KL
-is to the original on chat and prose that no calibration saw. auto-round computes in 32 bit here, which is what `--half`
-changes, and tunes each layer for `--steps` steps: 50 is its own `light` recipe, 200 its default.
+is to the original on chat and prose that no calibration saw. auto-round computes in 32 bit, or in 16 as it does by
+itself, and tunes each layer for `--steps` steps: 50 is its own `light` recipe, 200 its default.
 Writes benchmarks/results/low_bits.md and .json after every row.
 """
 
@@ -55,6 +55,7 @@ def _trained(batch: int, **options: Any) -> dict[str, Any]:
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "native: GPTQ after AWQ": ("native", "gptq", {"tuning": GPTQ_TUNING}),
     "auto-round: SignRound": ("auto-round", "", {}),
+    "auto-round: SignRound computed in 16 bit": ("auto-round", "", {"half": True}),
     "llm-compressor: GPTQ": ("llm-compressor", "gptq", {}),
     "native: GPTQ after AWQ, tokens weighed": ("native", "gptq", {"tuning": WEIGHED_TUNING}),
     "native: GPTQ after AWQ, scales trained": ("native", "gptq", _trained(2)),
@@ -119,7 +120,7 @@ def run(name: str, bits: int, arguments: argparse.Namespace, texts: list[str], f
         samples=SAMPLES,
         length=LENGTH,
         calibration_texts=texts,
-        **{name: value for name, value in options.items() if name != "recover"},
+        **{name: value for name, value in options.items() if name not in ("recover", "half")},
     )
     if method == "autoround":
         request = request.model_copy(update={"tuning": {**request.tuning, "learning_steps": arguments.steps}})
@@ -127,7 +128,7 @@ def run(name: str, bits: int, arguments: argparse.Namespace, texts: list[str], f
         tokens = folder / "tokens.json"
         tokens.write_text(json.dumps(draw_tokens(request, SAMPLES, NoProgress()).tolist()))
         peer_request = {"model": str(arguments.model), "out": str(out), "tokens": str(tokens), "bits": bits}
-        peer_request |= {"group_size": GROUP, "steps": arguments.steps, "half": arguments.half}
+        peer_request |= {"group_size": GROUP, "steps": arguments.steps, "half": options.get("half", False)}
         request_file.write_text(json.dumps(peer_request))
         command = [str(arguments.auto_round), str(PEER), str(request_file)]
     else:
@@ -255,7 +256,6 @@ def main() -> None:
     parser.add_argument("--only", choices=RUNS, action="append")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=50, help="a layer, of the two that learn how to round")
-    parser.add_argument("--half", action="store_true", help="let auto-round compute in 16 bit")
     parser.add_argument("--windows", type=int, default=24)
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which a run is stopped")
     parser.add_argument("--note", default="", help="what else the machine did")
