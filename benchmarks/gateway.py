@@ -39,6 +39,7 @@ sys.path.insert(0, str(ROOT))
 
 import psutil  # noqa: E402
 
+from backend import processes  # noqa: E402
 from backend.domain.load.load import Load  # noqa: E402
 from backend.domain.load.records import LoadPlan, RequestRecord  # noqa: E402
 from backend.domain.maths.intervals import percentile  # noqa: E402
@@ -46,6 +47,7 @@ from backend.evaluate.load import run_alternating  # noqa: E402
 from backend.service.serving import gateway  # noqa: E402
 from benchmarks.load_peers import PROMPT  # noqa: E402
 from benchmarks.load_scale import Truth, sent_by_server  # noqa: E402
+from tests import live_processes  # noqa: E402
 from tests.fakes.running import ask, running, write_prompts  # noqa: E402
 from tests.helpers.serve_jobs import put_serve_job  # noqa: E402
 from tests.homes import open_home  # noqa: E402
@@ -184,9 +186,8 @@ def _cpu_s(way: Way) -> float | None:
     """Return the processor seconds of the process between and of its children."""
     if way.pid is None:
         return None
-    process = psutil.Process(way.pid)
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
+    times = [live_processes.answer(each.cpu_times, None) for each in processes.list_tree(way.pid)]
+    return sum(each.user + each.system for each in times if each is not None)
 
 
 def figures(records: Sequence[RequestRecord], truth: Truth, *, cpu_s: float | None) -> Figures:

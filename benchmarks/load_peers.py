@@ -21,6 +21,7 @@ import psutil
 
 from backend.domain.maths.intervals import percentile
 from backend.settings import CHECKOUT
+from tests import live_processes
 from tests.fakes.running import ask, running
 
 HERE = Path(__file__).resolve().parent
@@ -122,6 +123,5 @@ def cpu_of(process: psutil.Popen) -> list[tuple[float, float]]:
         with suppress(psutil.NoSuchProcess):
             tree = [process, *process.children(recursive=True)]
             observed.append((time(), sum(sum(member.cpu_times()[:2]) for member in tree)))
-    for member in (*process.children(recursive=True), process):
-        member.kill()
+    live_processes.kill([*live_processes.children(process.pid), process])
     return observed

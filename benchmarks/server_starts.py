@@ -30,6 +30,7 @@ from backend.domain.recipe.recipe import Serving
 from backend.hardware import engine_status, probe
 from backend.serving.model_server import ModelServer
 from backend.serving.servers import make_server
+from tests import live_processes
 
 KILLED_EVERY = 5
 
@@ -105,8 +106,7 @@ def kill(server: ModelServer) -> None:
 
 def children() -> set[str]:
     """Return the processes that this program started and that have not ended."""
-    started = psutil.Process().children(recursive=True)
-    return {f"{child.pid} {child.name()}" for child in started if child.status() != psutil.STATUS_ZOMBIE}
+    return {f"{child.pid} {name}" for child in live_processes.children() if (name := live_processes.name(child))}
 
 
 def is_listening(port: int) -> bool:

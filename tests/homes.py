@@ -6,13 +6,12 @@ import atexit
 import json
 import os
 import shutil
-import signal
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from backend.service.jobs.jobs import JobView
 from backend.service.models import models
 from backend.service.plans import cases, optimize
 from backend.settings import Settings
+from tests import live_processes
 
 DEADLINE_S = 600.0
 """Longer than a start of vLLM takes beside other tests; that of a test that hangs is pytest's own."""
@@ -151,7 +151,8 @@ def processes_of(workspace: Workspace) -> list[psutil.Process]:
 
 def worker_pid(workspace: Workspace) -> int:
     """The worker's own pid: the marked process that leads a session."""
-    return next(process.pid for process in processes_of(workspace) if os.getsid(process.pid) == process.pid)
+    pids = [process.pid for process in processes_of(workspace)]
+    return next(pid for pid in pids if live_processes.answer(partial(os.getsid, pid), 0) == pid)
 
 
 def kill_supervisor(workspace: Workspace) -> None:
@@ -159,8 +160,7 @@ def kill_supervisor(workspace: Workspace) -> None:
     already."""
     killed = supervisors_of(workspace)
     assert killed
-    for process in killed:
-        process.send_signal(signal.SIGKILL)
+    live_processes.kill(killed)
     assert processes.wait_for_end(killed, 10) == []
 
 

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
-import psutil
-
 from backend import processes, settings
 from backend.launchers.cluster.requests import RESOURCE
+from tests import live_processes
 from tests.homes import eventually
 
 MARK = "WHETSTONE_TEST_RAY"
@@ -88,7 +87,7 @@ class RayCluster:
     def is_running(self, node: int) -> bool:
         """Whether Ray's own processes of that node run; what else a node has may be there longer."""
         targets = {"raylet"} if node else {"raylet", "gcs_server"}
-        return targets <= {_name(process) for process in processes.find_marked(MARK, self._mark(node))}
+        return targets <= {live_processes.name(process) for process in processes.find_marked(MARK, self._mark(node))}
 
     def kill(self, node: int) -> None:
         """0 is the head."""
@@ -140,10 +139,3 @@ class RayCluster:
                 timeout=120,
             )
         assert done.returncode == 0, self.log()
-
-
-def _name(process: psutil.Process) -> str:
-    """Of a process that may have ended just now, or not be waited for yet."""
-    with suppress(*processes.PROCESS_ENDED):
-        return process.name() if process.status() != psutil.STATUS_ZOMBIE else ""
-    return ""

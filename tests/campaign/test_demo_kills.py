@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, supervisors
 from tests.homes import eventually, kill_supervisor, processes_of, until_ended, until_phase, worker_pid
+from tests.live_processes import working_folder
 
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm]
 
@@ -66,8 +66,8 @@ def test_kill_9_of_a_worker_takes_its_servers_with_it(home: Workspace) -> None:
     job = evaluations.submit(home, evaluations.prepare(home, ["starter"], options))
     supervisors.ensure_running(home)
     until_phase(home, job.id, "measure")
-    inside = [Path(process.cwd()) for process in processes.list_tree(worker_pid(home))]
-    folders = [folder for folder in inside if folder.name.startswith("whetstone-")]
+    inside = [working_folder(process) for process in processes.list_tree(worker_pid(home))]
+    folders = [folder for folder in inside if folder is not None and folder.name.startswith("whetstone-")]
     assert len(folders) >= 3, "keeper, API server and engine core"
     os.kill(worker_pid(home), signal.SIGKILL)
     ended = until_ended(home, job.id)

@@ -18,6 +18,7 @@ from backend.service import Workspace
 from backend.service.jobs import artifact_storage
 from backend.store import history
 from backend.store.tables import ArtifactContentRow, ArtifactRow, ClaimRow, JobRow
+from tests import live_processes
 from tests.faults.site import BUCKET, Site
 from tests.faults.worker import chain, read_steps
 
@@ -33,7 +34,7 @@ def wrong(site: Site) -> list[str]:
         values = list(session.exec(select(ArtifactRow)))
         events = {row.id: history.list_events(session, row.id) for row in rows}
     results = [f"claim of {claim.host}/{claim.device} leaked to {claim.job_id}" for claim in claims]
-    results += [f"orphan: process {process.pid} {process.cmdline()}" for process in site.left_over()]
+    results += [f"orphan: process {process.pid} {live_processes.command(process)}" for process in site.left_over()]
     results += [f"orphan: {each}" for each in site.left_on_nodes()]
     if sorted(row.id for row in rows) != sorted(site.submitted):
         results.append(f"jobs {sorted(row.id for row in rows)} where {sorted(site.submitted)} were submitted")

@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from backend.channel import JobChannel, segment_name
 from backend.domain.jobs.jobs import LIVE, JobState
+from tests import live_processes
 from tests.faults import on_nodes
 from tests.faults.moments import LONG, begin, some_moment
 from tests.faults.site import Site, Stuck
@@ -72,8 +73,7 @@ def worker_killed(site: Site) -> None:
     site.wait(0.0, 1.0)
     worker = site.worker()
     if worker is not None:
-        with suppress(psutil.NoSuchProcess):
-            worker.kill()
+        live_processes.kill([worker])
 
 
 def supervisor_killed(site: Site) -> None:
@@ -95,8 +95,7 @@ def supervisor_and_worker_killed(site: Site) -> None:
     worker = site.worker()
     site.signal(signal.SIGKILL)
     if worker is not None:
-        with suppress(psutil.NoSuchProcess):
-            worker.kill()
+        live_processes.kill([worker])
 
 
 def supervisor_stopped_and_started(site: Site) -> None:
@@ -186,9 +185,7 @@ def rebooted(site: Site) -> None:
     begin(site, steps=LONG)
     some_moment(site)
     site.signal(signal.SIGKILL)
-    for process in site.here():
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    live_processes.kill(site.here())
     boot = site.folder / "boot_id"
     boot.write_text(f"{site.random.getrandbits(64):x}\n")
     site.starts["home-0"] = site.starts["home-0"].__class__(**{**site.starts["home-0"].__dict__, "boot": str(boot)})
@@ -249,8 +246,7 @@ def wrong_result(site: Site) -> None:
     worker, folder = site.worker(), site.channel("j-0")
     (folder / "result.json").write_bytes(site.random.choice(WRONG_RESULTS))
     if worker is not None and site.random.random() < 0.8:
-        with suppress(psutil.NoSuchProcess):
-            worker.kill()
+        live_processes.kill([worker])
 
 
 def output_changed(site: Site) -> None:
@@ -289,8 +285,7 @@ def zombie_writes_late(site: Site) -> None:
     site.wait(0.0, 0.5)
     first = site.channel("j-0")
     if (worker := site.worker()) is not None:
-        with suppress(psutil.NoSuchProcess):
-            worker.kill()
+        live_processes.kill([worker])
     site.until("the first attempt is over", lambda: site.row("j-0").state not in LIVE)
     site.resume("j-0")
     site.wait(0.0, 0.8)

@@ -30,7 +30,7 @@ from backend.settings import Settings
 from backend.store import queue
 from backend.store.database import Store, open_store
 from backend.store.tables import JobRow
-from tests import buckets
+from tests import buckets, live_processes
 from tests.faults.nodes import Nodes
 from tests.faults.supervise import ALONE_S, Start, interpreter, supervise
 from tests.small_artifacts import CARD, RECIPE
@@ -303,9 +303,7 @@ class Site:
             if supervisor.is_alive():
                 supervisor.kill()
                 supervisor.join(DEADLINE_S)
-        for process in self.left_over():
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        live_processes.kill(self.left_over())
         self.store.engine.dispose()
         self.lane.drop(self.database)
         if self.disk is not None:

@@ -25,6 +25,7 @@ from backend.engines.libraries import library_client
 from backend.evaluate.quality.scoring import score
 from backend.hardware.engine_status import engine_python
 from backend.settings import CHECKOUT, load
+from tests import live_processes
 from tests.cases.stored import fp8, store
 from tests.homes import eventually
 from tests.tiny import TEXT, tiny_llama
@@ -50,8 +51,8 @@ def make_blocking_model(folder: Path) -> Path:
 def children(pid: int) -> list[psutil.Process]:
     return [
         child
-        for child in psutil.Process(pid).children()
-        if "backend.engines.libraries.library_process" in child.cmdline()
+        for child in live_processes.answer(psutil.Process(pid).children, [])
+        if "backend.engines.libraries.library_process" in live_processes.command(child)
     ]
 
 
@@ -138,7 +139,7 @@ def test_an_engine_ends_with_the_process_that_started_it(tmp_path: Path) -> None
     finally:
         worker.kill()
         worker.wait()
-    eventually("the engine is gone", lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE)
+    eventually("the engine is gone", lambda: live_processes.has_ended(engine))
 
 
 def _reads(process: psutil.Process, folder: Path) -> bool:

@@ -23,6 +23,7 @@ from backend.service.jobs import jobs, supervisors
 from backend.service.serving import local_endpoints
 from backend.service.serving.gateway import KeysAndServers
 from backend.service.serving.local_endpoints import LocalEndpoint
+from tests import live_processes
 from tests.helpers.endpoint_rows import put_endpoint
 from tests.helpers.running_gateway import Reply, ask, require_ok, running_gateway
 from tests.homes import eventually, processes_of
@@ -74,13 +75,13 @@ def ask_endpoint(port: int) -> Reply:
 
 def running(home: Workspace, name: str) -> list[psutil.Process]:
     """The processes of this home whose command has those words."""
-    return [each for each in processes_of(home) if name in " ".join(each.cmdline()[:4])]
+    return [each for each in processes_of(home) if name in " ".join(live_processes.command(each)[:4])]
 
 
 def kill(home: Workspace, name: str) -> None:
     """End the one process of this home whose command has those words, as kill -9 does."""
     (process,) = running(home, name)
-    os.kill(process.pid, signal.SIGKILL)
+    live_processes.kill([process])
     psutil.wait_procs([process])
 
 

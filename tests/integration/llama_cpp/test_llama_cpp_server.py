@@ -4,15 +4,12 @@ end."""
 from __future__ import annotations
 
 import math
-import os
-import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-import psutil
 import pytest
 
 from backend import served_keys
@@ -20,7 +17,9 @@ from backend.domain.errors import ServerFailed
 from backend.domain.evaluation import llama_cpp_speculation
 from backend.domain.evaluation.document import Speculation, Variant
 from backend.domain.evaluation.evidence.findings import findings
+from backend.processes import list_tree
 from backend.serving.llama_cpp import STRIDE, LlamaCppServer
+from tests import live_processes
 
 
 @pytest.fixture
@@ -93,13 +92,12 @@ def test_nothing_is_left_of_it(tiny: Variant, program: Path, tmp_path: Path) -> 
     for _ in range(5):
         server = LlamaCppServer(tiny, program=program, log=tmp_path / "server.log")
         server.start()
-        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        tree = list_tree(server.pid)
         server.stop()
-        assert not any(process.is_running() and process.status() != "zombie" for process in processes)
+        assert tree and all(live_processes.has_ended(process) for process in tree)
         assert not server.key_file.exists()
     server.start()
-    for child in psutil.Process(server.pid).children(recursive=True):
-        os.kill(child.pid, signal.SIGKILL)
+    live_processes.kill(live_processes.children(server.pid))
     with pytest.raises(ServerFailed, match="does not answer any more"):
         for _ in range(100):
             server.metrics()

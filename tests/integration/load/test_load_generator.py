@@ -23,8 +23,10 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan
 from backend.evaluate.load import read_level, run_level
 from backend.settings import CHECKOUT
+from tests import live_processes
 from tests.fakes.running import ask, running, write_prompts
 from tests.homes import eventually, once
+from tests.live_processes import command, connections, has_ended
 
 pytestmark = pytest.mark.alone
 
@@ -94,11 +96,11 @@ def test_what_is_returned_is_what_is_on_disk(exact: str, tmp_path: Path):
 
 
 def children_with(folder: Path) -> list[psutil.Process]:
-    results = []
-    for process in psutil.process_iter(["cmdline"]):
-        if str(folder) in " ".join(process.info["cmdline"] or []) and process.status() != psutil.STATUS_ZOMBIE:
-            results.append(process)
-    return results
+    return [
+        process
+        for process in psutil.process_iter()
+        if str(folder) in " ".join(command(process)) and not has_ended(process)
+    ]
 
 
 def test_an_exception_in_the_parent_kills_the_subprocess(exact: str, tmp_path: Path):
@@ -125,9 +127,7 @@ def test_an_exception_in_the_parent_kills_the_subprocess(exact: str, tmp_path: P
 
 def is_asking(folder: Path) -> bool:
     """A level of that folder has a connection to its server."""
-    return any(
-        each.status == psutil.CONN_ESTABLISHED for own in children_with(folder) for each in own.net_connections("tcp")
-    )
+    return any(each.status == psutil.CONN_ESTABLISHED for own in children_with(folder) for each in connections(own))
 
 
 def test_a_killed_parent_leaves_no_load_behind(exact: str, tmp_path: Path):
@@ -146,8 +146,7 @@ def test_a_killed_parent_leaves_no_load_behind(exact: str, tmp_path: Path):
 
 def test_a_generator_killed_from_outside_is_told_in_one_sentence(exact: str, tmp_path: Path):
     def kill() -> None:
-        for process in children_with(tmp_path / "level"):
-            process.kill()
+        live_processes.kill(children_with(tmp_path / "level"))
 
     verdict = plan(exact, tmp_path, requests=None, seconds=60)
     with pytest.raises(WorkError, match="killed by signal 9"), once(lambda: is_asking(tmp_path / "level"), kill):

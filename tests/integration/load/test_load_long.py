@@ -14,6 +14,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import LoadPlan, RequestRecord
 from backend.evaluate.load import run_level
 from benchmarks.load_scale import LONG_PROMPT
+from tests import live_processes
 from tests.fakes.running import ask, running, write_prompts
 from tests.homes import eventually, once
 
@@ -68,8 +69,8 @@ def test_a_session_of_long_turns_carries_all_of_it_along(tmp_path: Path) -> None
     ]
 
 
-def readers(process: psutil.Process) -> list[psutil.Process]:
-    return [child for child in process.children(recursive=True) if READER in child.cmdline()]
+def readers() -> list[psutil.Process]:
+    return [child for child in live_processes.children() if READER in live_processes.command(child)]
 
 
 def of_sessions(url: str, folder: Path) -> LoadPlan:
@@ -78,13 +79,12 @@ def of_sessions(url: str, folder: Path) -> LoadPlan:
 
 def test_a_reader_that_is_killed_ends_the_level_in_one_sentence(tmp_path: Path) -> None:
     def kill() -> None:
-        for process in readers(psutil.Process()):
-            process.kill()
+        live_processes.kill(readers())
 
     with (
         running("exact_server.py", "--rate", 400) as url,
         pytest.raises(WorkError, match="reads the answers of sessions ended"),
-        once(lambda: bool(readers(psutil.Process())), kill),
+        once(lambda: bool(readers()), kill),
     ):
         run_level(of_sessions(url, tmp_path), tmp_path / "level")
 
@@ -93,7 +93,7 @@ def test_a_reader_does_not_outlive_the_load(tmp_path: Path) -> None:
     results: list[psutil.Process] = []
 
     def kill() -> None:
-        (process,) = readers(psutil.Process())
+        (process,) = readers()
         results.append(process)
         load = process.parent()
         assert load is not None
@@ -102,9 +102,7 @@ def test_a_reader_does_not_outlive_the_load(tmp_path: Path) -> None:
     with (
         running("exact_server.py", "--rate", 400) as url,
         pytest.raises(WorkError, match="killed by signal 9"),
-        once(lambda: bool(readers(psutil.Process())), kill),
+        once(lambda: bool(readers()), kill),
     ):
         run_level(of_sessions(url, tmp_path), tmp_path / "level")
-    eventually(
-        "the reader has ended", lambda: not results[0].is_running() or results[0].status() == psutil.STATUS_ZOMBIE
-    )
+    eventually("the reader has ended", lambda: live_processes.has_ended(results[0]))

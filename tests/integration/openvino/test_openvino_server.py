@@ -5,13 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import math
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from backend import settings
@@ -20,9 +17,10 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.evaluation.evidence.findings import findings
 from backend.domain.recipe.recipe import Serving
 from backend.hardware.engine_status import engine_program
+from backend.processes import list_tree
 from backend.serving.openvino.server import OpenVinoServer
 from backend.serving.openvino_program.pipeline import PROBED_EVERY
-from tests import gguf_files
+from tests import gguf_files, live_processes
 from tests.tiny import tiny_llama
 
 pytestmark = pytest.mark.process
@@ -146,14 +144,13 @@ def test_a_client_that_leaves_ends_its_answer(server: OpenVinoServer) -> None:
 def test_nothing_is_left_of_a_server_that_was_killed(tiny: Variant, program: Path, tmp_path: Path) -> None:
     server = OpenVinoServer(tiny, program=program, log=tmp_path / "server.log")
     server.start()
-    processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
-    for child in processes[1:]:
-        os.kill(child.pid, signal.SIGKILL)
+    tree = list_tree(server.pid)
+    live_processes.kill(tree[1:])
     with pytest.raises(ServerFailed, match="does not answer any more"):
         for _ in range(100):
             server.metrics()
     server.stop()
-    assert not any(process.is_running() and process.status() != "zombie" for process in processes)
+    assert tree and all(live_processes.has_ended(process) for process in tree)
     assert not server.key_file.exists()
 
 

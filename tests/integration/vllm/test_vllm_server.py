@@ -26,13 +26,14 @@ from backend.domain.recipe.recipe import Serving
 from backend.domain.workload.workload import parse_workload
 from backend.evaluate.load import run_level
 from backend.evaluate.quality.token_match import token_mismatch
+from backend.processes import list_tree
 from backend.serving import compile_cache, compile_key
 from backend.serving.vllm import VllmServer
 from backend.serving.vllm_plugin.whetstone_ngrams import ON_CPU, Looking
 from backend.settings import ASSETS, PLUGIN
 from backend.worker.measuring import lossless
 from backend.worker.measuring.evidence import read_config
-from tests import simulated
+from tests import live_processes, simulated
 from tests.tiny import tiny_llama
 
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm, pytest.mark.timeout(600)]
@@ -76,8 +77,8 @@ def test_nobody_is_answered_without_its_key_which_no_command_line_shows(vllm_ser
     request = urllib.request.Request(vllm_server.url.removesuffix("/v1") + path, b"{}")
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(request, timeout=30)
-    tree = [psutil.Process(vllm_server.pid), *psutil.Process(vllm_server.pid).children(recursive=True)]
-    assert not [process.pid for process in tree if vllm_server.key in " ".join(process.cmdline())]
+    tree = list_tree(vllm_server.pid)
+    assert tree and not [each.pid for each in tree if vllm_server.key in " ".join(live_processes.command(each))]
     assert vllm_server.key == vllm_server.key_file.read_text() and vllm_server.key not in vllm_server.log.read_text()
 
 
@@ -91,11 +92,10 @@ def test_prompts_that_are_read_in_parts_may_have_seeds(vllm_server: VllmServer) 
 
 def test_it_listens_on_loopback_only(vllm_server: VllmServer) -> None:
     port = int(vllm_server.url.split(":")[2].split("/")[0])
-    owned = [process for process in psutil.Process().children(recursive=True) if process.is_running()]
     listening = {
         result.laddr
-        for process in owned
-        for result in process.net_connections(kind="inet")
+        for process in live_processes.children()
+        for result in live_processes.connections(process)
         if result.status == psutil.CONN_LISTEN
     }
     assert ("127.0.0.1", port) in listening

@@ -15,6 +15,8 @@ import pytest
 from backend import processes
 from backend.serving.process import ServerProcess
 from backend.settings import CHECKOUT
+from tests.homes import eventually
+from tests.live_processes import has_ended, kill
 
 pytestmark = pytest.mark.process
 
@@ -57,13 +59,13 @@ def wait_for(log: Path, word: str) -> list[str]:
     raise AssertionError(f"no {word!r} in {log}")
 
 
-def all_gone(pids: list[int]) -> bool:
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
-        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
+def all_end(tree: list[psutil.Process]) -> None:
+    eventually("they end", lambda: all(has_ended(process) for process in tree), 15)
+
+
+def read_tree(log: Path) -> list[psutil.Process]:
+    """The server, its child and its daemon, as soon as the log names them."""
+    return [psutil.Process(int(word)) for word in wait_for(log, "pids")]
 
 
 def stubborn(log: Path) -> ServerProcess:
@@ -72,25 +74,22 @@ def stubborn(log: Path) -> ServerProcess:
 
 def test_stop_ends_children_that_ignore_sigterm_and_daemons_that_left_the_session(tmp_path: Path) -> None:
     with stubborn(tmp_path / "log") as process:
-        pids = [int(word) for word in wait_for(tmp_path / "log", "pids")]
-        assert len(pids) == 3 and all(psutil.pid_exists(pid) for pid in pids)
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+        tree = read_tree(tmp_path / "log")
+        assert len(tree) == 3 and not any(has_ended(each) for each in tree)
+    assert not any(psutil.pid_exists(each.pid) for each in tree)
     assert process.stop() == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("victim", ["keeper", "server"])
 def test_nothing_remains_when_one_of_the_processes_is_killed(tmp_path: Path, victim: str) -> None:
     with stubborn(tmp_path / "log") as process:
-        pids = [int(word) for word in wait_for(tmp_path / "log", "pids")]
-        tree = [process.pid, *pids]
-        os.kill(process.pid if victim == "keeper" else pids[0], signal.SIGKILL)
+        tree = [psutil.Process(process.pid), *read_tree(tmp_path / "log")]
+        tree[0 if victim == "keeper" else 1].kill()
         if victim == "server":
-            assert all_gone(tree)
+            all_end(tree)
     # Without its keeper a daemon that left the group is out of reach; no server starts one.
-    assert all_gone(tree if victim == "server" else tree[:3])
-    for pid in pids[2:]:
-        if psutil.pid_exists(pid):
-            os.kill(pid, signal.SIGKILL)
+    all_end(tree if victim == "server" else tree[:3])
+    kill(tree[3:])
 
 
 def test_kill_9_of_the_worker_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
@@ -104,15 +103,12 @@ ServerProcess([sys.executable, "-c", {STUBBORN!r}], log=Path("log"), environment
 time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", worker], cwd=tmp_path, env=environment()) as process:
-        pids = [int(word) for word in wait_for(tmp_path / "log", "pids")]
+        tree = read_tree(tmp_path / "log")
         folder = Path(wait_for(tmp_path / "log", "cwd")[0])
         assert folder.name.startswith("whetstone-") and folder.exists()
         process.kill()
-    assert all_gone(pids)
-    deadline = time.monotonic() + 15
-    while folder.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not folder.exists()
+    all_end(tree)
+    eventually("its folder is gone", lambda: not folder.exists(), 15)
 
 
 def test_a_long_folder_for_temporary_files_leaves_room_for_sockets(
