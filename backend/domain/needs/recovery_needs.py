@@ -6,10 +6,15 @@ words. Knows nothing of what else a job does.
 
 from __future__ import annotations
 
+import math
+
+from backend.domain.machine.device import Device
 from backend.domain.model.facts import ModelFacts
 from backend.domain.model.shapes import linears, sizes
 from backend.domain.recipe.recipe import Prune, Quantize, Recipe
 from backend.domain.recipe.recovery import (
+    ANSWERED,
+    BEGINNING,
     KEPT_SEQUENCES,
     MOST_STEPS,
     MOST_VALIDATION,
@@ -39,7 +44,11 @@ FORMULA = (
     f"more a parameter for the teacher, its last states of {KEPT_SEQUENCES} sequences, and the activations and logits "
     "of one batch"
 )
-TIME_FORMULA = "2 x parameters x tokens of two validations and one step / the rate of 16-bit operations"
+TIME_FORMULA = (
+    "2 x parameters x tokens of two validations and one step / the rate of 16-bit operations; with `answers` also of "
+    f"the first {ANSWERED} sequences, or where that is longer 4 bytes x parameters x tokens that are written of one "
+    "sequence / the memory's bandwidth"
+)
 
 
 def find_recovery(recipe: Recipe) -> Recover | None:
@@ -94,13 +103,20 @@ def _memory_bytes(model: ModelFacts, recipe: Recipe, step: Recovery) -> int:
 def operations(model: ModelFacts, recipe: Recipe, step: Recovery) -> float:
     """Return the most operations, with all steps made: 2 x parameters x tokens per forward pass."""
     validations = VALIDATIONS if step.minutes is None else TIMED_VALIDATIONS
-    return _operations(model, recipe, step, step.steps, validations + 1)
+    passes = _passes(step, step.steps, validations + 1) + step.answers * calibration_size(recipe)[0]
+    return passes * _pass_operations(model, recipe)
 
 
-def _operations(model: ModelFacts, recipe: Recipe, step: Recovery, steps: int, validations: int) -> float:
-    parts, teacher = sizes(model), 1 if step.teacher else 0
-    sequences = steps * step.batch * (TRAINED_PASSES + teacher) + validations * MOST_VALIDATION * (1 + teacher)
-    return 2.0 * (parts.active_linears + parts.embedding) * sequences * calibration_size(recipe)[1]
+def _passes(step: Recovery, steps: int, validations: int) -> int:
+    """Return the forward passes of a sequence that steps and validations take."""
+    teacher = 1 if step.teacher else 0
+    return steps * step.batch * (TRAINED_PASSES + teacher) + validations * MOST_VALIDATION * (1 + teacher)
+
+
+def _pass_operations(model: ModelFacts, recipe: Recipe) -> float:
+    """Return the operations of a forward pass of one sequence, and so of writing it token by token."""
+    parts = sizes(model)
+    return 2.0 * (parts.active_linears + parts.embedding) * calibration_size(recipe)[1]
 
 
 def seconds(model: ModelFacts, recipe: Recipe, rate: float, step: Recovery | None) -> float:
@@ -114,10 +130,19 @@ def seconds(model: ModelFacts, recipe: Recipe, rate: float, step: Recovery | Non
     return 60.0 * step.minutes if step.steps == MOST_STEPS else min(whole, 60.0 * step.minutes)
 
 
-def least_minutes(model: ModelFacts, recipe: Recipe, rate: float | None, step: Recovery) -> float:
-    """Return the minutes until there is a first result to keep, a validation, one step and another validation, at
-    `rate` operations a second; 0 where the rate is not known."""
-    return _operations(model, recipe, step, 1, 2) / rate / 60 if rate else 0.0
+def least_minutes(model: ModelFacts, recipe: Recipe, device: Device | None, step: Recovery) -> float:
+    """Return the minutes until there is a first result to keep: the first answers where the original writes them, a
+    validation, one step and another validation. `TIME_FORMULA` is the same in words; 0 where the device's rate is not
+    known."""
+    if device is None or not device.flops:
+        return 0.0
+    seconds = _passes(step, 1, 2) * _pass_operations(model, recipe) / device.flops
+    if step.answers:
+        samples, length = calibration_size(recipe)
+        written = min(ANSWERED, samples) * _pass_operations(model, recipe) / device.flops
+        read = 4.0 * model.parameters * (length - length // BEGINNING) / (device.bandwidth or math.inf)
+        seconds += max(written, read)
+    return seconds / 60
 
 
 def memory_note(model: ModelFacts, recipe: Recipe) -> str:

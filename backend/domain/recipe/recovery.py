@@ -26,6 +26,10 @@ TIMED_VALIDATIONS, FEWEST_TIMED = 10, 3
 """The most and the fewest validations after the start where minutes end the training: there they take from the
 steps."""
 MOST_STEPS = 10_000
+BEGINNING = 4
+"""With `answers` the original goes on from the first of so many parts of a sequence."""
+ANSWERED = 32
+"""Sequences that it writes at a time."""
 KEPT_SEQUENCES = 256
 """The most sequences of which a teacher's last states are kept, so that one which comes again costs its head alone."""
 SCALE_RATE = 16e-3

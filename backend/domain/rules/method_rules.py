@@ -185,11 +185,12 @@ def check_recovery(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Ite
         yield Reason(rule="recovery-multimodal", message=message, source=RECOVERY)
     # 2. The time, at the best rate that the target has.
     for step in recoveries:
-        least = recovery_needs.least_minutes(model, recipe, facts.device.flops if facts.device else None, step)
+        least = recovery_needs.least_minutes(model, recipe, facts.device, step)
         if step.minutes is not None and least > step.minutes:
             budget = f"`recover.minutes: {step.minutes}` is too short for a first result"
             where = f"which takes at least {least:.1f} minutes on {facts.where}"
-            message = f"{budget}, {where}: use {math.ceil(least)} or more, or a smaller `batch`."
+            smaller = "a smaller `batch`, or `answers: false`" if step.answers else "or a smaller `batch`"
+            message = f"{budget}, {where}: use {math.ceil(least)} or more, {smaller}."
             yield Reason(rule="recovery-minutes", message=message, source=recovery_needs.TIME_FORMULA)
     # 3. The memory.
     available, where = _recovery_memory(facts)

@@ -196,8 +196,7 @@ def _mend_minutes(model: ModelFacts, recipe: Recipe, facts: TargetFacts) -> Reci
         if recover is None or recover.minutes is None:
             steps.append(step)
             continue
-        flops = facts.device.flops if facts.device else None
-        least = math.ceil(recovery_needs.least_minutes(model, recipe, flops, recover))
+        least = math.ceil(recovery_needs.least_minutes(model, recipe, facts.device, recover))
         longer = recover.model_copy(update={"minutes": max(least, recover.minutes)})
         steps.append(step.model_copy(update={"recover": longer}))
     return recipe.model_copy(update={"steps": tuple(steps)})

@@ -23,6 +23,8 @@ from backend.domain.figures import counted
 from backend.domain.frozen import Frozen
 from backend.domain.jobs.progress import Progress
 from backend.domain.recipe.recovery import (
+    ANSWERED,
+    BEGINNING,
     FEWEST_TIMED,
     TIMED_VALIDATIONS,
     VALIDATIONS,
@@ -59,10 +61,6 @@ OFTEN = 1.5
 SmolLM2-135M-Instruct 11 sequences were read 18 times: the training loss fell to 0.08, the validation loss hardly
 (decision 0066)."""
 Stopped = Literal["steps", "minutes", "patience", "not finite"]
-BEGINNING = 4
-"""The original goes on from the first of so many parts of a sequence, where it writes what is learned from."""
-ANSWERED = 32
-"""Sequences that it writes at a time."""
 ANSWERING = 1 / 3
 """The share of the minutes after which it begins no further ones."""
 TEMPERATURE = 1.0

@@ -109,10 +109,10 @@ def test_scales_may_be_learned_of_pruned_weights_that_were_recovered() -> None:
 
 
 def test_minutes_that_end_before_a_first_result_are_refused_with_enough_of_them() -> None:
-    slow = TargetFacts(device=Device("this machine's processor", "cpu", 1, 64 * GIB, flops=1e9))
+    slow = Device("this machine's processor", "cpu", 1, 64 * GIB, flops=1e9)
     short = with_recovery({"minutes": 1})
-    least = math.ceil(recovery_needs.least_minutes(CARD, short, 1e9, RecoverQuantized(minutes=1)))
-    verdict = check.check_recipe(CARD, short, slow)
+    least = math.ceil(recovery_needs.least_minutes(CARD, short, slow, RecoverQuantized(minutes=1)))
+    verdict = check.check_recipe(CARD, short, TargetFacts(device=slow))
     assert [reason.rule for reason in verdict.reasons] == ["recovery-minutes"]
     assert verdict.suggestion == with_recovery({"minutes": least})
 

@@ -12,6 +12,7 @@ from app.builder import recipe_options as recipe_options
 from backend.catalog.bundled import models
 from backend.domain.errors import InvalidRecipe
 from backend.domain.machine.device import GIB, Device
+from backend.domain.model.shapes import sizes
 from backend.domain.needs import recovery_needs
 from backend.domain.planner.estimate import estimate_needs
 from backend.domain.recipe import recipe
@@ -115,16 +116,50 @@ def test_recovery_is_refused_where_the_model_does_not_fit_and_a_fit_is_suggested
     assert verdict.suggestion == with_recovery(None)
 
 
+SLOW = Device("this machine's processor", "cpu", 1, 64 * GIB, flops=1e9)
+
+
 def test_minutes_that_end_before_a_first_result_are_refused_with_enough_of_them() -> None:
-    slow = TargetFacts(device=Device("this machine's processor", "cpu", 1, 64 * GIB, flops=1e9))
+    slow = TargetFacts(device=SLOW)
     short = with_recovery({"minutes": 1})
-    least = recovery_needs.least_minutes(CARD, short, 1e9, Recover(minutes=1))
+    least = recovery_needs.least_minutes(CARD, short, SLOW, Recover(minutes=1))
     verdict = check.check_recipe(CARD, short, slow)
     assert [reason.rule for reason in verdict.reasons] == ["recovery-minutes"]
     assert f"takes at least {least:.1f} minutes" in verdict.reasons[0].message
     assert verdict.suggestion == with_recovery({"minutes": math.ceil(least)})
     assert check.check_recipe(CARD, with_recovery({"minutes": math.ceil(least)}), slow).valid
     assert check.check_recipe(CARD, short, TargetFacts()).valid  # its speed is not known
+
+
+def test_minutes_count_the_first_answers_that_the_original_writes() -> None:
+    def least(device: Device | None, **options: Any) -> float:
+        chosen = Recover(minutes=1, **options)
+        return recovery_needs.least_minutes(CARD, with_recovery({"minutes": 1, **options}), device, chosen)
+
+    samples, length = recovery_needs.calibration_size(with_recovery(True))
+    parts = sizes(CARD)
+    forward_s = 2.0 * (parts.active_linears + parts.embedding) * length / 1e9
+    written = least(SLOW, answers=True) - least(SLOW)
+    assert written == pytest.approx(min(32, samples) * forward_s / 60)
+    # One sequence is written token by token: each reads the whole model, of which little memory's bandwidth makes more.
+    narrow = SLOW._replace(bandwidth=1e6)
+    read = least(narrow, answers=True) - least(narrow)
+    assert read == pytest.approx(4 * CARD.parameters * length * 3 / 4 / 1e6 / 60) and read > written
+    assert least(None, answers=True) == 0
+    # The refusal names what would do, and what else could be left out.
+    short = with_recovery({"minutes": math.ceil(least(SLOW)), "answers": True})
+    verdict = check.check_recipe(CARD, short, TargetFacts(device=SLOW))
+    assert [reason.rule for reason in verdict.reasons] == ["recovery-minutes"]
+    assert verdict.reasons[0].message.endswith("or more, a smaller `batch`, or `answers: false`.")
+    enough = with_recovery({"minutes": math.ceil(least(SLOW, answers=True)), "answers": True})
+    assert verdict.suggestion == enough and check.check_recipe(CARD, enough, TargetFacts(device=SLOW)).valid
+
+
+def test_answers_take_time_beside_the_steps() -> None:
+    def seconds(**options: Any) -> float:
+        return recovery_needs.seconds(CARD, with_recovery(options or True), 1e9, Recover(**options))
+
+    assert seconds(answers=True) > seconds()
 
 
 def test_minutes_bound_the_time_that_is_predicted() -> None:
