@@ -212,15 +212,19 @@ def _listed(versions: set[str]) -> str:
 
 def key(row: Row) -> tuple[Any, ...]:
     """Return what a row is the only one of: a later run takes its place."""
-    return tuple(row[name] for name in ("name", "bits", "processor"))
+    return tuple(row.get(name) for name in ("name", "bits", "processor", "steps"))
 
 
 def _order(row: Row) -> float:
     return sum(row["kl"]) / len(row["kl"]) if "kl" in row else float("inf")
 
 
+def _name(row: Row) -> str:
+    return f"{row['name']}, {row['steps']} steps a layer" if "steps" in row else str(row["name"])
+
+
 def _line(row: Row) -> str:
-    name = f"{row['name']}, {row['steps']} steps a layer" if "steps" in row else row["name"]
+    name = _name(row)
     if "kl" not in row:
         why = f"stopped after {row['stopped_after']:.0f} s" if "stopped_after" in row else row["failed"]
         return f"| {name} | {why} | | | |"
@@ -246,7 +250,7 @@ def _verdict(rows: list[Row]) -> list[str]:
             differences = [mine - its for mine, its in zip(row["kl"], other["kl"], strict=True)]
             low, high = mean_ci95(differences) or (0.0, 0.0)
             lines.append(
-                f"- {row['name']}: {_order(row) / _order(other):.2f} of the KL of {other['name']} (difference by "
+                f"- {_name(row)}: {_order(row) / _order(other):.2f} of the KL of {_name(other)} (difference by "
                 f"window {low:+.4f} to {high:+.4f}), {row['seconds'] / other['seconds']:.2f} of its time."
             )
     return lines

@@ -44,8 +44,9 @@ LOSS_WINDOWS = 4
 SOLVED_CUBES = 4
 """Operations of choosing neurons and fitting the matrix that reads them, in cubes of their number: a few inverses."""
 FORMULA = (
-    "operations in 16 bit (calibration: 2 x parameters x tokens; Gram matrices: tokens x width^2), in fp32 (search: "
-    "2 x out x in x min(in, tokens) a matrix and time; scoring: 2 x parameters x positions of two models; recovery), "
+    "operations in 16 bit (calibration: 2 x parameters x tokens; Gram matrices: tokens x width^2; steps of recovery), "
+    "in fp32 (search: 2 x out x in x min(in, tokens) a matrix and time; scoring: 2 x parameters x positions of two "
+    "models; the original and validations in recovery), "
     "values (rounding, statistics, and of scoring positions x vocabulary), each at its rate, + bytes / disk and link "
     "+ start"
 )
@@ -110,7 +111,7 @@ def _optimize_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, e
     seconds = half / rates.half[end] / rates.cards + values / rates.values[end]
     seconds += _search_operations(model, recipe) / rates.full[end]
     for recovery in recovery_needs.find_recoveries(recipe):
-        seconds += recovery_needs.seconds(model, recipe, rates.full[end], recovery)
+        seconds += recovery_needs.seconds(model, recipe, rates.half[end], rates.full[end], recovery)
     if rates.link is not None:
         states = 2 * 4 * passes * tokens * model.hidden_size * model.layers
         seconds += (states + 4 * parts.linears) / rates.link[end]
@@ -123,7 +124,8 @@ def _structure_seconds(model: ModelFacts, recipe: Recipe, rates: HardwareRates, 
     if step is None:
         return 0.0
     # 1. Passes of the calibration text through the layers, or of windows through those behind each layer.
-    recovery = recovery_needs.seconds(model, recipe, rates.full[end], recovery_needs.find_recovery(recipe))
+    after = recovery_needs.find_recovery(recipe)
+    recovery = recovery_needs.seconds(model, recipe, rates.half[end], rates.full[end], after)
     half, full = 2.0 * parts.active_linears * recovery_needs.SAMPLES * recovery_needs.LENGTH, 0.0
     if step.method == "depth" and step.importance == "loss":
         rounds = model.layers - structure.find_structure(model, recipe).structure.layers

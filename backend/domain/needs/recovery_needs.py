@@ -103,18 +103,19 @@ def _memory_bytes(model: ModelFacts, recipe: Recipe, step: Recovery) -> int:
     return weights + 4 * activations
 
 
-def operations(model: ModelFacts, recipe: Recipe, step: Recovery) -> float:
-    """Return the most operations, with all steps made: 2 x parameters x tokens per forward pass."""
+def operations(model: ModelFacts, recipe: Recipe, step: Recovery) -> tuple[float, float]:
+    """Return the most operations in 16 bit and in fp32, with all steps made: 2 x parameters x tokens per forward
+    pass. The model that learns runs in 16 bit; the original, validations and answers in fp32."""
     validations = VALIDATIONS if step.minutes is None else TIMED_VALIDATIONS
-    passes = _passes(step, step.steps, validations + 1)
-    passes += WRITTEN_PASSES * calibration_size(recipe)[0] if step.answers else 0
-    return passes * _pass_operations(model, recipe)
+    half, full = _passes(step, step.steps, validations + 1)
+    full += WRITTEN_PASSES * calibration_size(recipe)[0] if step.answers else 0
+    return half * _pass_operations(model, recipe), full * _pass_operations(model, recipe)
 
 
-def _passes(step: Recovery, steps: int, validations: int) -> float:
-    """Return the forward passes of a sequence that steps and validations take."""
-    teacher = 1 if step.teacher else 0
-    return steps * step.batch * (TRAINED_PASSES + teacher) + validations * MOST_VALIDATION * (1 + teacher)
+def _passes(step: Recovery, steps: int, validations: int) -> tuple[float, float]:
+    """Return the forward passes of a sequence in 16 bit and in fp32 that steps and validations take."""
+    teacher, sequences = 1 if step.teacher else 0, steps * step.batch
+    return sequences * TRAINED_PASSES, sequences * teacher + validations * MOST_VALIDATION * (1 + teacher)
 
 
 def _pass_operations(model: ModelFacts, recipe: Recipe) -> float:
@@ -123,12 +124,13 @@ def _pass_operations(model: ModelFacts, recipe: Recipe) -> float:
     return 2.0 * (parts.active_linears + parts.embedding) * calibration_size(recipe)[1]
 
 
-def seconds(model: ModelFacts, recipe: Recipe, rate: float, step: Recovery | None) -> float:
-    """Return the most seconds of a recovery at `rate` operations a second: all steps, or the minutes it may take; 0 for
-    none."""
+def seconds(model: ModelFacts, recipe: Recipe, half_rate: float, full_rate: float, step: Recovery | None) -> float:
+    """Return the most seconds of a recovery at these operations a second in 16 bit and in fp32: all steps, or the
+    minutes it may take; 0 for none."""
     if step is None:
         return 0.0
-    whole = operations(model, recipe, step) / rate
+    half, full = operations(model, recipe, step)
+    whole = half / half_rate + full / full_rate
     if step.minutes is None:
         return whole
     return 60.0 * step.minutes if step.steps == MOST_STEPS else min(whole, 60.0 * step.minutes)
@@ -140,7 +142,7 @@ def least_minutes(model: ModelFacts, recipe: Recipe, device: Device | None, step
     known."""
     if device is None or not device.flops:
         return 0.0
-    seconds = _passes(step, 1, 2) * _pass_operations(model, recipe) / device.flops
+    seconds = sum(_passes(step, 1, 2)) * _pass_operations(model, recipe) / device.flops
     if step.answers:
         samples, length = calibration_size(recipe)
         written = min(ANSWERED, samples) * _pass_operations(model, recipe) / device.flops

@@ -4,8 +4,9 @@ A pruned one learns low-rank adapters, which are merged into its matrices at the
 arXiv 2312.15230; `adapters`); a quantized one learns what it stores (`quantized_weights`). The loss is the mean KL
 divergence from the original's next-token distributions over the full vocabulary (Hinton et al. 2015, arXiv 1503.02531,
 at temperature 1), or without a teacher the text's own next-token loss. The whole model is in memory, in fp32, unlike in
-the passes that stream it. Deterministic on a processor: the same request gives the same bytes, also when it was stopped
-and went on. Knows nothing of jobs and recipes.
+the passes that stream it; steps multiply in bfloat16 where the hardware has it (Micikevicius et al. 2017, arXiv
+1710.03740, section 3.1), and validation in fp32. Deterministic on a processor: the same request gives the same bytes,
+also when it was stopped and went on. Knows nothing of jobs and recipes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from backend.engines.native.recovery.sequences import Split, sequence_numbers, s
 from backend.engines.native.recovery.teacher import Teacher
 from backend.engines.native.recovery.training_state import Point, State
 from backend.layered.layer_passes import memory_errors
-from backend.layered.matrix_products import fast_products
+from backend.layered.matrix_products import fast_products, half_precision
 from backend.layered.weight_source import weight_files
 
 if TYPE_CHECKING:
@@ -287,7 +288,8 @@ class _Run:
             group["lr"] = highest * share
         training = self.split.training
         chosen = sequence_numbers(len(training), state.step, self.options.batch, self.request.seed)
-        loss = descend(self.optimizer, self._loss(training[chosen], reverse=self.options.divergence == "reverse"))
+        reverse = self.options.divergence == "reverse"
+        loss = descend(self.optimizer, self._loss(training[chosen], reverse=reverse, half=True))
         state.step, state.summed, state.counted = state.step + 1, state.summed + loss, state.counted + 1
         # 2. Stop, validate or save.
         if not math.isfinite(state.summed):
@@ -356,15 +358,18 @@ class _Run:
                 total += float(self._loss(part)) * len(part)
         return total / len(self.split.validation)
 
-    def _loss(self, tokens: torch.Tensor, *, reverse: bool = False) -> torch.Tensor:
+    def _loss(self, tokens: torch.Tensor, *, reverse: bool = False, half: bool = False) -> torch.Tensor:
         """Compute the mean loss over positions of `tokens` [sequences, length], in nats per token.
 
-        `reverse`: KL(model || original) rather than KL(original || model).
+        `reverse`: KL(model || original) rather than KL(original || model). `half`: the model's products are in
+        bfloat16 where the hardware has it; the original's and the loss itself are in fp32.
         """
         import torch
 
         tokens = tokens.to(self.request.device)
-        logits = self.model(tokens, use_cache=False).logits[:, :-1].flatten(0, 1)
+        with half_precision(self.request.device, half):
+            logits = self.model(tokens, use_cache=False).logits[:, :-1].flatten(0, 1)
+        logits = logits.float()
         if self.teacher is None:
             return torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
         target = self.teacher.logits(tokens)[:, :-1].flatten(0, 1).log_softmax(-1)

@@ -155,16 +155,24 @@ def test_minutes_count_the_first_answers_that_the_original_writes() -> None:
     assert verdict.suggestion == enough and check.check_recipe(CARD, enough, TargetFacts(device=SLOW)).valid
 
 
+def test_steps_are_counted_in_16_bits_and_validations_in_32() -> None:
+    half, full = recovery_needs.operations(CARD, with_recovery(True), Recover())
+    more_half, more_full = recovery_needs.operations(CARD, with_recovery({"steps": 200}), Recover(steps=200))
+    assert more_half == 2 * half and full < more_full < 2 * full
+    assert recovery_needs.operations(CARD, with_recovery(True), Recover(teacher=False))[0] == half
+    assert recovery_needs.seconds(CARD, with_recovery(True), half, full, Recover()) == pytest.approx(2)
+
+
 def test_answers_take_time_beside_the_steps() -> None:
     def seconds(**options: Any) -> float:
-        return recovery_needs.seconds(CARD, with_recovery(options or True), 1e9, Recover(**options))
+        return recovery_needs.seconds(CARD, with_recovery(options or True), 1e9, 1e9, Recover(**options))
 
     assert seconds(answers=True) > seconds()
 
 
 def test_minutes_bound_the_time_that_is_predicted() -> None:
     def seconds(**options: Any) -> float:
-        return recovery_needs.seconds(CARD, with_recovery(options or True), 1e9, Recover(**options))
+        return recovery_needs.seconds(CARD, with_recovery(options or True), 1e9, 1e9, Recover(**options))
 
     assert seconds(minutes=3) == 180
     assert seconds(minutes=10_000, steps=100) < seconds()

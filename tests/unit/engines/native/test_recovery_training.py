@@ -15,6 +15,7 @@ from backend.domain.recipe.recovery import FEWEST_TIMED, SPARE_SEQUENCES, Recove
 from backend.engines.native.recovery import recovery as recovery_data
 from backend.engines.native.recovery import sequences
 from backend.engines.native.recovery.recovery import rate, rate_at
+from backend.layered import matrix_products
 from tests import families
 from tests.helpers.recovery_cases import FAST, Case, same_but_for_the_kept_weights
 from tests.tiny import TEXT, tiny_llama
@@ -174,6 +175,20 @@ def test_minutes_too_few_for_a_first_result_end_it_at_once(
     with pytest.raises(WorkError, match=r"first validation of the recovery ended after .* give `recover.minutes: \d+`"):
         case.recover(tmp_path / "out", Recover(minutes=1))
     assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+def test_steps_are_in_16_bits_where_the_hardware_has_them_and_validation_never(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = {}
+    for able in (True, False):
+        monkeypatch.setattr(matrix_products, "has_bfloat16", lambda kind, able=able: able)
+        results[able] = case.recover(tmp_path / str(able))
+    half, full = results[True], results[False]
+    assert half.loss_before == full.loss_before and half.curve[1].training != full.curve[1].training
+    gains = [result.loss_before - result.loss_after for result in (half, full)]
+    assert min(gains) > 0 and gains[0] == pytest.approx(gains[1], rel=0.2)
+    assert digest(tmp_path / "True") != digest(tmp_path / "False")
 
 
 def test_the_rate_falls_with_the_time() -> None:
