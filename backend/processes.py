@@ -166,9 +166,9 @@ def end(processes: Sequence[psutil.Process], grace_s: float = 0.0) -> None:
     psutil compares start times: a process that has one of their pids by now is spared.
     """
     if grace_s:
-        _signal(processes, signal.SIGTERM)
+        send_signal(processes, signal.SIGTERM)
         processes = wait_for_end(processes, grace_s)
-    _signal(processes, signal.SIGKILL)
+    send_signal(processes, signal.SIGKILL)
     wait_for_end(processes, KILLED_S)
 
 
@@ -194,7 +194,8 @@ def _unreaped(process: psutil.Process) -> bool:
         return True
 
 
-def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+def send_signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send the signal to those that still run: one that was found a moment ago may have ended since."""
     for process in processes:
         with suppress(*PROCESS_ENDED):
             process.send_signal(number)

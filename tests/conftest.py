@@ -19,10 +19,10 @@ from backend.domain.evaluation.document import Variant
 from backend.domain.recipe.recipe import Serving
 from backend.hardware.engine_status import engine_python
 from backend.service import Workspace
-from backend.service.jobs import jobs, supervisors
+from backend.service.jobs import jobs
 from backend.serving.vllm import VllmServer
 from backend.settings import ASSETS
-from tests.homes import KERNELS, open_home, processes_of
+from tests.homes import KERNELS, open_home, processes_of, supervisors_of
 from tests.postgres import Postgres
 from tests.properties import register_profiles
 from tests.sharing import Sharing, begin_elsewhere, rank
@@ -95,10 +95,10 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
     """Empty, for real supervisors and workers, of which nothing may be left."""
     workspace = open_home(tmp_path / "home")
     yield workspace
-    if processes_of(workspace):
+    # A supervisor may be starting a job at this very moment, whose process does not run yet.
+    if processes_of(workspace) or supervisors_of(workspace):
         jobs.cancel_all_and_stop(workspace)
     assert processes_of(workspace) == []
-    supervisors.stop(workspace)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ or of its own children asks here.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -49,8 +50,7 @@ def children(pid: int | None = None) -> list[psutil.Process]:
 
 def kill(those: Iterable[psutil.Process]) -> None:
     """Send SIGKILL to each that still runs."""
-    for process in those:
-        answer(process.kill, None)
+    processes.send_signal(those, signal.SIGKILL)
 
 
 def answer(ask: Callable[[], Answer], otherwise: Answer) -> Answer:

@@ -78,7 +78,7 @@ class LocalLauncher(Launcher):
     def cancel(self, handle: Handle, *, force: bool) -> None:
         process = _process(handle)
         if process is not None:
-            process.send_signal(signal.SIGKILL if force else signal.SIGTERM)
+            processes.send_signal([process], signal.SIGKILL if force else signal.SIGTERM)
 
     def sweep(self, job_id: str, handle: Handle | None) -> None:
         processes.end(processes.find_marked(MARK, self._mark(job_id)), SWEEP_GRACE_S)

@@ -18,15 +18,16 @@ pytestmark = pytest.mark.process
 def test_a_process_that_ends_between_two_questions_raises_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"], cwd=tmp_path) as child:
         process = psutil.Process(child.pid)
-        eventually("its program runs", lambda: live_processes.name(process) == "sleep")
-        assert live_processes.command(process) == ["sleep", "600"]
-        assert live_processes.working_folder(process) == tmp_path
-        assert live_processes.connections(process) == []
-        assert process in live_processes.children() and live_processes.children(child.pid) == []
-        assert not live_processes.has_ended(process)
+        try:
+            # A program that is being started has a name before it has a command line.
+            eventually("its program runs", lambda: live_processes.command(process) == ["sleep", "600"])
+            assert _answers(process) == (["sleep", "600"], "sleep", tmp_path, [])
+            assert process in live_processes.children() and live_processes.children(child.pid) == []
+            assert not live_processes.has_ended(process)
+        finally:
+            live_processes.kill([process])
 
         # Ended, and nobody has waited for it.
-        live_processes.kill([process])
         eventually("it has ended", lambda: live_processes.has_ended(process))
         assert psutil.pid_exists(child.pid) and _answers(process) == ([], "", None, [])
     # Gone.

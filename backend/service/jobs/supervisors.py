@@ -151,7 +151,7 @@ def stop(workspace: Workspace, *, timeout_s: float = 45.0) -> bool:
     process = _process(workspace)
     if process is None:
         return False
-    process.send_signal(signal.SIGTERM)
+    processes.send_signal([process], signal.SIGTERM)
     return not processes.wait_for_end([process], timeout_s)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from backend import processes
@@ -62,6 +64,17 @@ def test_a_worker_is_found_by_its_mark_and_ends_with_its_signal(tmp_path: Path, 
     assert [each.pid for each in processes.find_marked(MARK, launcher._mark("j-1"))] == [pid] and os.getsid(pid) == pid
     os.kill(pid, signal.SIGKILL)
     assert ended(launcher, handle).code == -signal.SIGKILL
+
+
+def test_a_worker_that_ends_while_it_is_cancelled_is_no_error(
+    launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        process = psutil.Process(child.pid)
+        child.kill()
+    monkeypatch.setattr(processes, "find_running", lambda pid, start: process)  # it ran a moment ago
+    for force in (False, True):
+        launcher.cancel(Handle(launcher="local", place="here", data={"pid": child.pid, "started": ""}), force=force)
 
 
 def test_what_is_of_no_kept_job_is_ended_and_no_other_homes(tmp_path: Path, launcher: LocalLauncher) -> None:
