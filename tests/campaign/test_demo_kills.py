@@ -16,6 +16,7 @@ from backend.domain.jobs.jobs import JobState
 from backend.service import Workspace
 from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, supervisors
+from tests.held_workers import hold, release_once_cancelled
 from tests.homes import eventually, kill_supervisor, processes_of, until_ended, until_phase, worker_pid
 from tests.live_processes import working_folder
 
@@ -40,8 +41,9 @@ def only_job(home: Workspace) -> str:
 
 def test_ctrl_c_cancels_the_demo_with_130_and_leaves_nothing(home: Workspace, demo: subprocess.Popen[str]) -> None:
     job = only_job(home)
-    until_phase(home, job, "optimize")
+    worker = hold(home, job, "optimize")
     demo.send_signal(signal.SIGINT)
+    release_once_cancelled(worker)
     out, err = demo.communicate(timeout=120)
     assert demo.returncode == 130 and out == "" and "cancelled" in err
     assert jobs.show(home, job).state is JobState.CANCELLED

@@ -18,6 +18,7 @@ from backend.service.evaluations import evaluations
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.machines import doctor
 from backend.service.plans import optimize
+from tests.held_workers import UNENDING
 from tests.homes import eventually, kill_supervisor, open_home, prepare, processes_of, until_ended
 from tests.integration.cli.calling import process
 from tests.ray_cluster import MARK, SECRET, RayCluster
@@ -81,8 +82,8 @@ def weights(home: Workspace) -> str:
     return next(file["sha256"] for file in manifest["files"] if file["path"].endswith("model.safetensors"))
 
 
-def submit(home: Workspace, model: str) -> str:
-    job = optimize.submit(home, prepare(home, model, AWQ)).id
+def submit(home: Workspace, model: str, chosen: recipe.Recipe = AWQ) -> str:
+    job = optimize.submit(home, prepare(home, model, chosen)).id
     supervisors.start(home)
     return job
 
@@ -141,7 +142,7 @@ def test_a_job_runs_on_a_node_to_the_same_bytes_and_no_secret_leaves(
 def test_a_cancel_ends_the_worker_on_its_node_and_leaves_nothing(
     studio: Workspace, cluster: RayCluster, model: str
 ) -> None:
-    job = submit(studio, model)
+    job = submit(studio, model, UNENDING)
     node_of(studio, job)
     until_layer(studio, job, 1)
     assert processes_of(studio)

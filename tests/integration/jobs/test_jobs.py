@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -21,6 +22,7 @@ from backend.service.jobs.jobs import JobView
 from backend.service.plans import optimize
 from backend.store import leases
 from tests import homes
+from tests.held_workers import UNENDING, hold, release
 from tests.homes import (
     eventually,
     kill_supervisor,
@@ -102,8 +104,7 @@ def test_a_killed_job_resumes_under_its_id_and_a_new_supervisor_finds_its_worker
 ) -> None:
     job = submit(home, LONGER)
     supervisors.ensure_running(home)
-    until_phase(home, job.id, "optimize")
-    os.kill(worker_pid(home), signal.SIGKILL)
+    os.kill(hold(home, job.id, "optimize"), signal.SIGKILL)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED
     assert "signal 9" in (ended.error or "")
@@ -111,11 +112,11 @@ def test_a_killed_job_resumes_under_its_id_and_a_new_supervisor_finds_its_worker
     assert artifacts.listing(home) == [] and not (home.settings.jobs / job.id / "1" / "work").exists()
     jobs.resume(home, job.id)
     supervisors.ensure_running(home)
-    until_phase(home, job.id, "optimize")
-    worker = worker_pid(home)
+    worker = hold(home, job.id, "optimize")
     kill_supervisor(home)
     assert worker_pid(home) == worker
     supervisors.ensure_running(home)
+    release(worker)
     again = until_ended(home, job.id)
     assert (again.state, again.attempt) == (JobState.SUCCEEDED, 2), again.error
     artifacts.verify(home, str(again.result["artifact"]))
@@ -125,9 +126,9 @@ def test_a_killed_job_resumes_under_its_id_and_a_new_supervisor_finds_its_worker
 def test_a_job_whose_supervisor_and_worker_both_died_is_tried_again_by_itself(home: Workspace) -> None:
     job = submit(home, LONGER)
     supervisors.ensure_running(home)
-    until_phase(home, job.id, "optimize")
+    worker = hold(home, job.id, "optimize")
     kill_supervisor(home)
-    os.kill(worker_pid(home), signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
     eventually("no process left", lambda: processes_of(home) == [])
     supervisors.ensure_running(home)
     ended = until_ended(home, job.id)
@@ -139,7 +140,7 @@ def test_a_job_whose_supervisor_and_worker_both_died_is_tried_again_by_itself(ho
 
 
 def test_cancel_in_the_middle_leaves_nothing_behind(home: Workspace) -> None:
-    job = submit(home, LONGER)
+    job = submit(home, UNENDING)
     supervisors.ensure_running(home)
     until_phase(home, job.id, "optimize")
     jobs.cancel(home, job.id)
@@ -154,13 +155,13 @@ def test_cancel_in_the_middle_leaves_nothing_behind(home: Workspace) -> None:
 def test_a_supervisor_that_is_stopped_hands_over_what_runs(home: Workspace) -> None:
     job = submit(home, LONGER)
     supervisors.ensure_running(home)
-    until_phase(home, job.id, "optimize")
-    worker = worker_pid(home)
+    worker = hold(home, job.id, "optimize")
     assert supervisors.stop(home)
     left = jobs.show(home, job.id)
     assert (left.state, left.cancel_requested, worker_pid(home)) == (JobState.RUNNING, False, worker)
     assert not supervisors.is_alive(home) and "the next one takes it up" in (left.message or "")
     supervisors.ensure_running(home)
+    release(worker)
     ended = until_ended(home, job.id)
     assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
 
@@ -186,8 +187,7 @@ def test_a_worker_that_hangs_is_ended_and_says_why(home: Workspace, monkeypatch:
     monkeypatch.setenv("WHETSTONE_SILENT_S", "6")
     job, behind = submit(home, LONGER), submit(home, QUICK)
     supervisors.ensure_running(home)
-    until_phase(home, job.id, "optimize")
-    os.kill(worker_pid(home), signal.SIGSTOP)
+    hold(home, job.id, "optimize")
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED and "no sign of life for 6 s" in (ended.error or "")
     assert until_ended(home, behind.id).state is JobState.SUCCEEDED
@@ -196,9 +196,9 @@ def test_a_worker_that_hangs_is_ended_and_says_why(home: Workspace, monkeypatch:
 def test_a_damaged_channel_ends_its_job_alone(home: Workspace) -> None:
     job, behind = submit(home, LONGER), submit(home, QUICK)
     supervisors.ensure_running(home)
-    until_phase(home, job.id, "optimize")
+    worker = hold(home, job.id, "optimize")
     (home.settings.jobs / job.id / "1" / "result.json").write_text('{"outcome": "succ')
-    os.kill(worker_pid(home), signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
     ended = until_ended(home, job.id)
     assert ended.state is JobState.FAILED and "result.json is damaged" in (ended.error or "")
     assert until_ended(home, behind.id).state is JobState.SUCCEEDED
@@ -228,7 +228,11 @@ def test_a_quality_floor_fails_the_job(home: Workspace, tmp_path: Path) -> None:
     assert artifacts.listing(home) == [] and not (tmp_path / "job" / "1" / "work" / "output" / "manifest.json").exists()
 
 
-def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_comes(home: Workspace) -> None:
+def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_comes(
+    home: Workspace, tmp_path: Path
+) -> None:
+    stored = tmp_path / "unending.yaml"
+    stored.write_text(json.dumps(UNENDING.model_dump(mode="json", exclude_defaults=True)))
     environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
     own = ["env", "--default-signal=INT"]  # where the tests themselves run in the background it is ignored
     command = [
@@ -239,7 +243,7 @@ def test_ctrl_c_cancels_a_job_that_was_only_just_submitted_however_often_it_come
         "optimize",
         "starter",
         "--recipe",
-        "w8a8",
+        str(stored),
         "--wait",
         "--json",
     ]

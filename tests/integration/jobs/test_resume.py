@@ -20,7 +20,8 @@ from backend.service import Workspace
 from backend.service.jobs import jobs, supervisors
 from backend.service.plans import optimize
 from tests import homes
-from tests.homes import eventually, until_ended, worker_pid
+from tests.held_workers import hold_once
+from tests.homes import until_ended
 from tests.integration.cli.calling import process
 from tests.tiny import TEXT, tiny_llama
 
@@ -110,13 +111,11 @@ def test_a_job_killed_in_layer_3_of_8_resumes_to_the_same_weights(home: Workspac
 
     def in_layer_3() -> bool:
         event = jobs.latest_progress(home, job)
-        assert not jobs.show(home, job).ended
         return event is not None and event.phase == "optimize" and 2 <= (event.done or 0) < 8
 
     job = submitted()
     supervisors.ensure_running(home)
-    eventually("layer 3", in_layer_3)
-    os.kill(worker_pid(home), signal.SIGKILL)
+    os.kill(hold_once(home, job, in_layer_3), signal.SIGKILL)
     assert until_ended(home, job).state is JobState.FAILED
     done = process(home.settings.home, "jobs", "resume", job, "--wait", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["state"] == "succeeded", done.stderr

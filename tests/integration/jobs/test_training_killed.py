@@ -20,7 +20,8 @@ from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.models import models
 from backend.service.plans import cases, training
 from tests import homes
-from tests.homes import eventually, until_ended, worker_pid
+from tests.held_workers import hold_once
+from tests.homes import until_ended
 from tests.tiny import tiny_llama
 
 OPTIONS = Training(
@@ -48,12 +49,7 @@ def test_a_killed_training_goes_on_to_the_same_draft(tmp_path: Path) -> None:
     supervisors.ensure_running(home)
     remaining = home.settings.home / "jobs" / job.id
 
-    def learning() -> bool:
-        assert not jobs.show(home, job.id).ended, jobs.logs(home, job.id)
-        return any(remaining.rglob("state.json"))
-
-    eventually("a first checkpoint", learning)
-    os.kill(worker_pid(home), signal.SIGKILL)
+    os.kill(hold_once(home, job.id, lambda: any(remaining.rglob("state.json"))), signal.SIGKILL)
     assert until_ended(home, job.id).state is JobState.FAILED
     jobs.resume(home, job.id)
     ended = until_ended(home, job.id)

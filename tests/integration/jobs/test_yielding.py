@@ -13,10 +13,10 @@ from backend.service import Workspace
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.jobs.jobs import JobView
 from tests import homes
+from tests.held_workers import UNENDING, hold, release
 from tests.homes import eventually, kill_supervisor, processes_of, until_ended, until_phase, until_state, worker_pid
 
 QUICK = recipe.read({"name": "ngram", "steps": [{"speculate": {"method": "ngram"}}]})
-LONGER = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
 
 
 def submit(workspace: Workspace, chosen: recipe.Recipe, *, yields: bool = False) -> JobView:
@@ -26,7 +26,7 @@ def submit(workspace: Workspace, chosen: recipe.Recipe, *, yields: bool = False)
 
 def running(workspace: Workspace) -> JobView:
     """A job that yields, in the middle of its work."""
-    job = submit(workspace, LONGER, yields=True)
+    job = submit(workspace, UNENDING, yields=True)
     supervisors.ensure_running(workspace)
     return until_phase(workspace, job.id, "optimize")
 
@@ -61,12 +61,11 @@ def test_a_supervisor_that_is_stopped_puts_it_back_and_the_next_one_starts_it_ag
 @pytest.mark.campaign
 def test_a_supervisor_that_dies_while_it_makes_room_changes_nothing(home: Workspace) -> None:
     demo = running(home)
-    worker = worker_pid(home)
-    os.kill(worker, signal.SIGSTOP)  # so that it cannot end before the supervisor does
+    worker = hold(home, demo.id, "optimize")  # so that it cannot end before the supervisor does
     own = submit(home, QUICK)
     until_state(home, demo.id, JobState.CANCELLING)
     kill_supervisor(home)
-    os.kill(worker, signal.SIGCONT)
+    release(worker)
     supervisors.ensure_running(home)
     assert until_ended(home, own.id).state is JobState.SUCCEEDED
     assert until_state(home, demo.id, JobState.RUNNING).attempt == 2
