@@ -164,7 +164,7 @@ def test_a_layer_learns_from_what_the_stored_layers_before_it_compute(model: Pat
     exact = {outline.stored_name(0, unit.group): SIXTEEN for unit in units}
     second = []
     for name, precisions in (("rounded", {}), ("exact", exact)):
-        run(model, tmp_path / name, precisions=precisions, **LEARNED | {"learning_steps": 5})
+        run(model, tmp_path / name, precisions=precisions, **LEARNED)
         with safe_open(tmp_path / name / "model.safetensors", "numpy") as tensors:
             second.append(tensors.get_tensor("model.layers.1.mlp.down_proj.weight_packed"))
     assert (second[0] != second[1]).any()
