@@ -22,7 +22,7 @@ UNENDING = recipe.read(
         "steps": [{"prune": {"method": "magnitude", "sparsity": 0.1, "recover": {"minutes": 30}}}],
     }
 )
-"""Works for half an hour, for a job that is ended before."""
+"""Recovers for half an hour, for a job that is ended before: its phase `recover` cannot be over between two looks."""
 
 
 def hold(workspace: Workspace, job_id: str, phase: str) -> int:

@@ -142,7 +142,7 @@ def test_a_job_whose_supervisor_and_worker_both_died_is_tried_again_by_itself(ho
 def test_cancel_in_the_middle_leaves_nothing_behind(home: Workspace) -> None:
     job = submit(home, UNENDING)
     supervisors.ensure_running(home)
-    until_phase(home, job.id, "optimize")
+    until_phase(home, job.id, "recover")
     jobs.cancel(home, job.id)
     ended = until_state(home, job.id, JobState.CANCELLED)
     assert "half-written" in (ended.error or "") and ended.cause == home.settings.owner

@@ -28,7 +28,7 @@ def running(workspace: Workspace) -> JobView:
     """A job that yields, in the middle of its work."""
     job = submit(workspace, UNENDING, yields=True)
     supervisors.ensure_running(workspace)
-    return until_phase(workspace, job.id, "optimize")
+    return until_phase(workspace, job.id, "recover")
 
 
 def messages_of(workspace: Workspace, job: JobView) -> str:
@@ -61,7 +61,7 @@ def test_a_supervisor_that_is_stopped_puts_it_back_and_the_next_one_starts_it_ag
 @pytest.mark.campaign
 def test_a_supervisor_that_dies_while_it_makes_room_changes_nothing(home: Workspace) -> None:
     demo = running(home)
-    worker = hold(home, demo.id, "optimize")  # so that it cannot end before the supervisor does
+    worker = hold(home, demo.id, "recover")  # so that it cannot end before the supervisor does
     own = submit(home, QUICK)
     until_state(home, demo.id, JobState.CANCELLING)
     kill_supervisor(home)
