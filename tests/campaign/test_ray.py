@@ -19,7 +19,7 @@ from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.machines import doctor
 from backend.service.plans import optimize
 from tests.held_workers import UNENDING
-from tests.homes import eventually, kill_supervisor, open_home, prepare, processes_of, until_ended
+from tests.homes import eventually, kill_supervisor, open_home, prepare, processes_of, until_ended, until_phase
 from tests.integration.cli.calling import process
 from tests.ray_cluster import MARK, SECRET, RayCluster
 from tests.tiny import tiny_llama
@@ -144,7 +144,7 @@ def test_a_cancel_ends_the_worker_on_its_node_and_leaves_nothing(
 ) -> None:
     job = submit(studio, model, UNENDING)
     node_of(studio, job)
-    until_layer(studio, job, 1)
+    until_phase(studio, job, "recover")
     assert processes_of(studio)
     jobs.cancel(studio, job)
     moment = time.monotonic()
