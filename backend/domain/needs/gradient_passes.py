@@ -16,8 +16,8 @@ LEARNING_PASSES = 3
 TEXT_PASSES = 3
 """Passes of all sequences through a layer that learns: its error before and after, and what the next layer reads."""
 LEARNING_VALUES = 0.3
-"""Values a weight and step: it is rounded, and moves by the sign of its gradient. A step of a layer of SmolLM2-135M took
-58 ms on one core of an AMD EPYC with AVX-512; its products take 42 of them by the rate that is assumed here."""
+"""Values a weight and step: it is rounded, and moves by the sign of its gradient. A step of a layer of SmolLM2-135M
+took 58 ms on one core of an AMD EPYC with AVX-512; its products take 42 of them by the rate that is assumed here."""
 LEARNING_COPIES = 6
 """Copies of a layer in fp32 beside it while it learns: weight, offsets, gradients, and what rounding keeps for them."""
 WEIGHING_PASSES = 3
