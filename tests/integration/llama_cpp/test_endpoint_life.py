@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 
 import psutil
@@ -73,6 +74,11 @@ def ask_endpoint(port: int) -> Reply:
     return ask(port, PATH, BODY, authorization=f"Bearer {served_keys.find(port)}")
 
 
+def logged_statuses(home: Workspace) -> list[int]:
+    """The status of each answer in the endpoint's request log."""
+    return [json.loads(line)["status"] for line in local_endpoints.request_log(home, "tiny").splitlines()]
+
+
 def running(home: Workspace, name: str) -> list[psutil.Process]:
     """The processes of this home whose command has those words."""
     return [each for each in processes_of(home) if name in " ".join(live_processes.command(each)[:4])]
@@ -116,7 +122,8 @@ def test_it_is_unloaded_when_idle_and_woken_by_the_first_request(home: Workspace
         for answer in [pool.submit(ask_endpoint, port) for _ in range(8)]:
             require_ok(answer.result())
     eventually("both loads are counted", lambda: show(home).loads == 2)
-    lines = local_endpoints.request_log(home, "tiny").splitlines()
-    assert [json.loads(line)["status"] for line in lines] == [200] * 8
+    # the gateway writes a line after its answer has gone
+    eventually("all requests are in the log", lambda: len(logged_statuses(home)) == 8)
+    assert logged_statuses(home) == [HTTPStatus.OK] * 8
     assert f"Unloaded after {SHORT_MINUTES} minutes" in local_endpoints.logs(home, "tiny")
     assert jobs.show(home, str(show(home).job)).owner == "local"
