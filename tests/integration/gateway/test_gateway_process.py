@@ -21,7 +21,7 @@ from backend.service.serving import recorded_requests
 from tests.fakes.scripted_upstream import event, scripted_upstream, stream
 from tests.helpers.running_gateway import Connection, ask
 from tests.helpers.serve_jobs import put_serve_job
-from tests.homes import open_home
+from tests.homes import eventually, open_home
 from tests.integration.cli.calling import one_sentence, whetstone
 
 WAIT_S = 60
@@ -52,6 +52,10 @@ def gateway_process(workspace: Workspace, *options: str) -> Iterator[tuple[subpr
             process.kill()
 
 
+def requests_under_way(port: int) -> int:
+    return int(json.loads(ask(port, "/health", method="GET", authorization="").body)["in_flight"])
+
+
 def test_a_process_serves_with_a_key_and_drains_on_sigterm(workspace: Workspace) -> None:
     added = whetstone(workspace.settings.home, "gateway", "keys", "add", "app", "--requests-per-minute", "5", "--json")
     token = json.loads(added.stdout)["token"]
@@ -69,6 +73,7 @@ def test_a_process_serves_with_a_key_and_drains_on_sigterm(workspace: Workspace)
             client.send(authorization=f"Bearer {token}")
             client.read_head()
             client.read_chunk()
+            eventually("the refused one is counted out", lambda: requests_under_way(port) == 1)
             process.send_signal(signal.SIGTERM)
             assert process.stderr is not None and process.stderr.readline().startswith("One request is under way")
             gate.set()

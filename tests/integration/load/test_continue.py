@@ -16,6 +16,7 @@ from backend.domain import figures
 from backend.domain.errors import NotContinued, NotNow
 from backend.domain.evaluation.blocks import stopping_rule
 from backend.domain.evaluation.comparison import log_ratios
+from backend.domain.evaluation.soundness import measured_blocks
 from backend.domain.jobs.jobs import EvaluateSpec, JobState
 from backend.service import Workspace
 from backend.service.evaluations import continuation, evaluations
@@ -74,10 +75,11 @@ def test_more_blocks_follow_the_old_ones_on_fresh_lines_and_the_look_is_paid_for
     for was, now in zip(old.document.variants, document.variants, strict=True):
         for earlier, later in zip(was.levels, now.levels, strict=True):
             slices = 3 if later.concurrency == 1 else 1
-            assert (earlier.repeats, len(earlier.blocks)) == (5, 5 * slices)
-            assert later.blocks[: 5 * slices] == earlier.blocks and len(later.blocks) == 7 * slices
-            assert later.repeats == 7
-            assert later.invocations == 7 * 3 and later.prefix_cache_hit_rate == 0
+            # a block in which the load generator was late, as beside other tests, is left out
+            assert (measured_blocks(earlier), measured_blocks(later)) == (5, 7)
+            assert len(earlier.blocks) == earlier.repeats * slices and len(later.blocks) == later.repeats * slices
+            assert later.blocks[: len(earlier.blocks)] == earlier.blocks
+            assert later.invocations == later.repeats * 3 and later.prefix_cache_hit_rate == 0
     rows = pyarrow.parquet.read_table(
         Path(new.path) / "records.parquet", columns=["variant", "load", "block"]
     ).to_pylist()

@@ -12,6 +12,7 @@ from backend import channel as form
 from backend.channel import JobChannel
 from backend.domain.errors import ServerFailed
 from backend.domain.evaluation.document import EvaluateOptions, Variant
+from backend.domain.evaluation.soundness import measured_blocks
 from backend.domain.jobs.jobs import EvaluateSpec
 from backend.domain.workload.workload import parse_workload
 from backend.worker.measuring.measurement import Measurement
@@ -98,6 +99,6 @@ def test_a_server_that_ends_while_it_is_asked_in_turns_costs_only_its_own_run(tm
         measurement = Measurement(spec, channel, workload, progress)
         setup = ServerSetup(lambda _: Path(sys.executable), lambda name: tmp_path / f"{name}.log", tmp_path)
         measurement.run(PoolThatLosesOne(variants, options, setup, progress, "resident"))
-    assert [level.repeats for level in measurement.levels(0)] == [2]
-    assert [level.repeats for level in measurement.levels(1)] == [1]
+    assert [measured_blocks(level) for level in measurement.levels(0)] == [2]
+    assert [measured_blocks(level) for level in measurement.levels(1)] == [1]
     assert measurement.lost_servers == {1: "The model server does not answer any more: it was killed."}
