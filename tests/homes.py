@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from backend import processes, service
-from backend.domain.jobs.jobs import JobState
+from backend.domain.jobs.jobs import LIVE, JobState
 from backend.domain.planner.target_choice import TargetGoal
 from backend.domain.recipe.recipe import Recipe
 from backend.hardware import processor_speed
@@ -118,12 +118,18 @@ def once(condition: Callable[[], bool], act: Callable[[], None]) -> Iterator[Non
 
 
 def until_phase(workspace: Workspace, job_id: str, phase: str) -> JobView:
-    """The job as soon as it is in that phase (or has ended, which fails)."""
+    """The job once its latest attempt has begun that phase; one that has ended fails. A phase that was over between two
+    looks counts as well."""
 
     def reached() -> bool:
         current = jobs.show(workspace, job_id)
         assert not current.ended, f"{job_id} ended before {phase}: {current.state} {current.error}"
-        return current.phase == phase
+        if current.state not in LIVE or current.started_at is None:
+            return False
+        return any(
+            event.kind == "phase" and event.phase == phase and event.at >= current.started_at
+            for event in jobs.timeline(workspace, job_id)
+        )
 
     eventually(f"phase {phase} of {job_id}", reached)
     return jobs.show(workspace, job_id)
@@ -152,7 +158,9 @@ def processes_of(workspace: Workspace) -> list[psutil.Process]:
 def worker_pid(workspace: Workspace) -> int:
     """The worker's own pid: the marked process that leads a session."""
     pids = [process.pid for process in processes_of(workspace)]
-    return next(pid for pid in pids if live_processes.answer(partial(os.getsid, pid), 0) == pid)
+    workers = [pid for pid in pids if live_processes.answer(partial(os.getsid, pid), 0) == pid]
+    assert workers, "no worker runs: it has ended already"
+    return workers[0]
 
 
 def kill_supervisor(workspace: Workspace) -> None:
@@ -161,7 +169,7 @@ def kill_supervisor(workspace: Workspace) -> None:
     killed = supervisors_of(workspace)
     assert killed
     live_processes.kill(killed)
-    assert processes.wait_for_end(killed, 10) == []
+    assert processes.wait_for_end(killed, 120) == []
 
 
 def supervisors_of(workspace: Workspace) -> list[psutil.Process]:

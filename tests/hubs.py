@@ -23,8 +23,12 @@ class FakeHub:
         return list(self._ask("/-/log"))
 
     def served(self, start: str) -> list[dict[str, Any]]:
-        """The requests whose path starts so, each told once it has ended."""
+        """The requests whose path starts so, those under way included."""
         return [entry for entry in self.log() if entry["path"].startswith(start)]
+
+    def ended(self, start: str) -> list[dict[str, Any]]:
+        """Those that have ended: answered whole, or left by the client."""
+        return [entry for entry in self.served(start) if entry["ended"]]
 
     def sent(self) -> int:
         return sum(entry["sent"] for entry in self.log())
@@ -48,7 +52,7 @@ class FakeHub:
         (self.root / id / ".repo.json").write_text(json.dumps(settings))
 
     def _ask(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
             return json.load(answer)
 
 

@@ -82,7 +82,7 @@ class Studio:
 
     def until(self, holds: Callable[[], object], what: str = "") -> None:
         """Rounds, as the supervisor's process has them, until that holds."""
-        late = time.monotonic() + 20
+        late = time.monotonic() + 120
         while not holds():
             assert time.monotonic() < late, (
                 what,

@@ -39,7 +39,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str) -> No
 
 def put(url: str, what: str, document: Any) -> None:
     body = json.dumps(document).encode()
-    urllib.request.urlopen(urllib.request.Request(f"{url}/-/{what}", data=body, method="PUT"), timeout=10).close()
+    urllib.request.urlopen(urllib.request.Request(f"{url}/-/{what}", data=body, method="PUT"), timeout=60).close()
 
 
 def product(

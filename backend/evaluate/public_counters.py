@@ -12,7 +12,7 @@ from contextlib import suppress
 from backend.domain.load import counters
 from backend.endpoint import metrics
 
-LIMIT_S = 2.0
+LIMIT_S = 10.0
 
 
 class PublicCounters:

@@ -132,7 +132,9 @@ def _run(supervisor: Supervisor, until_idle: float | None, pace: Pace) -> int:
         if _tick(supervisor):
             busy_s = time.monotonic()
         elif supervisor.draining or (until_idle is not None and time.monotonic() - busy_s > until_idle):
-            break
+            if supervisor.draining or _rest(supervisor):
+                break
+            busy_s = time.monotonic()
         stopping.wait(pace.pause())
 
     # 3. Hand over.
@@ -149,6 +151,15 @@ def _beat(supervisor: Supervisor, stopping: threading.Event) -> None:
             supervisor.beat()
         except WhetstoneError as error:
             logging.error("%s", error)
+
+
+def _rest(supervisor: Supervisor) -> bool:
+    """Tell whether it may end: nothing was submitted meanwhile, and that it ends is written down."""
+    try:
+        return supervisor.rest()
+    except (WhetstoneError, OSError) as error:
+        logging.error("%s", error)
+        return False
 
 
 def _tick(supervisor: Supervisor) -> bool:

@@ -38,6 +38,7 @@ from backend.supervisor import dependencies
 from backend.supervisor.attempt import MOST_WAITING, Attempt, HangDetector, free_places
 from backend.supervisor.crash_marker import CrashMarker
 from backend.supervisor.finish import STOPPED, Finisher, exit_reason, removal_reason
+from backend.supervisor.heartbeat import Heartbeat
 from backend.supervisor.uploads import Uploads
 
 GRACE_SECONDS = 20.0
@@ -81,6 +82,7 @@ class Supervisor:
             capacity=self._capacity.model_dump_json(),
         )
         # 2. The state of its work.
+        self._heartbeat = Heartbeat(store, self.row)
         self.draining = False
         """It takes no new jobs, because a person asked for that in its row."""
         uploads = Uploads(in_background=background_uploads, monotonic=monotonic)
@@ -109,7 +111,7 @@ class Supervisor:
 
     def beat(self) -> None:
         """Renew the leases. Called every HEARTBEAT_SECONDS from a thread of its own, since a round may take long."""
-        self.store.run(lambda session: leases.renew(session, self.row))
+        self._heartbeat.beat()
 
     def tick(self, *, start: bool = True) -> bool:
         """Do one round. Return True while a job is its own, or is queued and may be started here."""
@@ -154,13 +156,11 @@ class Supervisor:
                 break
             self.tick(start=False)
             time.sleep(STOP_PAUSE_S)
-        self.store.run(self._hand_over)
+        self._heartbeat.hand_over()
 
-    def _hand_over(self, session: Session) -> None:
-        message = "The supervisor was stopped: the worker goes on, and the next one takes it up."
-        for row in leases.list_owned(session, self.row):
-            history.append(session, row.id, [Event(kind="state", message=message)])
-        leases.hand_over(session, self.row)
+    def rest(self) -> bool:
+        """Write down that it ends, and tell whether it may: where there is work after all, it lives on."""
+        return self._heartbeat.rest()
 
     def _read_owned(self) -> list[JobRow]:
         with self.store.read() as session:

@@ -60,7 +60,7 @@ def walks(job: str) -> dict[str, Walk]:
 def test_the_running_studio_answers_under_its_own_names_alone(
     finished_studio: tuple[Studio, str], host: str, status: int
 ) -> None:
-    connection = HTTPConnection("127.0.0.1", urlsplit(finished_studio[0].url).port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", urlsplit(finished_studio[0].url).port, timeout=120)
     connection.request("GET", "/", headers={"Host": host})
     answer = connection.getresponse()
     assert (answer.status, answer.getheader("x-frame-options")) == (status, "DENY")

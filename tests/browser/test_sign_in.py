@@ -109,7 +109,7 @@ def signed_in(
 
 
 def request_page(shared: Studio, method: str, path: str, **headers: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(shared.url).port or 0, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(shared.url).port or 0, timeout=120)
     try:
         connection.request(method, path, headers={"Host": urlsplit(shared.url).netloc} | headers)
         answer = connection.getresponse()

@@ -10,7 +10,8 @@ The token hf_good may read everything, hf_poor is valid and may read nothing gat
 
 For tests only: GET /-/log is what was asked and sent since the last GET /-/forget; GET /-/fault?... sets the fault to
 come, alone it ends them. drop_after=BYTES once a request, drops=N such requests; slow_ms between two pieces of 64 kB;
-cut=FILE served one byte short; status=N for the next `times` requests; no_ranges=1.
+stand_after=BYTES sends no more of a request for good, and the connection stays open; cut=FILE served one byte short;
+status=N for the next `times` requests; no_ranges=1.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import argparse
 import hashlib
 import json
 import re
+import select
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -125,23 +127,24 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         parts = urlsplit(self.path)
         path, query = unquote(parts.path), {key: values[0] for key, values in parse_qs(parts.query).items()}
-        self.sent = 0
+        # It is in the log before its answer, and its bytes are counted before they go: who has the answer finds both.
+        self.entry = {
+            "method": self.command,
+            "path": path,
+            "host": self.headers["Host"].split(":")[0],
+            "sent": 0,
+            "range": self.headers.get("Range"),
+            "token": self.headers.get("Authorization"),
+            "ended": False,
+        }
         if path.startswith("/-/"):
             return self.control(path, query)
+        with self.hub.lock:
+            self.hub.log.append(self.entry)
         try:
             self.route(path, query)
         finally:
-            value = self.headers.get("Authorization")
-            entry = {
-                "method": self.command,
-                "path": path,
-                "host": self.headers["Host"].split(":")[0],
-                "sent": self.sent,
-                "range": self.headers.get("Range"),
-                "token": value,
-            }
-            with self.hub.lock:
-                self.hub.log.append(entry)
+            self.entry["ended"] = True
 
     def control(self, path: str, query: dict[str, str]) -> None:
         with self.hub.lock:
@@ -250,20 +253,31 @@ class Handler(BaseHTTPRequestHandler):
         limit = end
         if "drop_after" in self.hub.fault and path.name.endswith(LFS) and self.hub.take("drops"):
             limit = min(end, start + int(self.hub.fault["drop_after"]))
+        stands_at = end + 1
+        if "stand_after" in self.hub.fault and path.name.endswith(LFS):
+            stands_at = start + int(self.hub.fault["stand_after"])
         with path.open("rb") as source:
             source.seek(start)
             while start < limit:
                 piece = source.read(min(PIECE, limit - start))
+                self.entry["sent"] += len(piece)
                 try:
                     self.wfile.write(piece)
                 except OSError:
+                    self.entry["sent"] -= len(piece)
                     break
-                self.sent += len(piece)
                 start += len(piece)
-                if start < limit:
-                    threading.Event().wait(float(self.hub.fault.get("slow_ms", "0")) / 1000)
-        if limit < end:
+                if start < limit and self.pause(float(self.hub.fault.get("slow_ms", "0")) / 1000):
+                    break
+                if start >= stands_at:
+                    self.pause(None)
+                    break
+        if start < end:
             self.close_connection = True
+
+    def pause(self, seconds: float | None) -> bool:
+        """Send nothing for so long, None for ever; end early, with True, once the client has left."""
+        return bool(select.select([self.connection], [], [], seconds)[0])
 
     def json(self, status: int, document: Any) -> None:
         body = json.dumps(document).encode()
@@ -271,8 +285,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.entry["sent"] = len(body)
         self.wfile.write(body)
-        self.sent = len(body)
 
     def refuse(self, status: int, code: str | None, message: str, headers: dict[str, str] | None = None) -> None:
         body = json.dumps({"error": message}).encode()

@@ -29,7 +29,7 @@ def running(script: str, *options: object) -> Iterator[str]:
 
 
 def ask(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return json.load(answer)
 
 

@@ -78,13 +78,13 @@ def test_a_measurement_from_python_to_its_end_and_one_that_is_cancelled(opened: 
     with running("plain_server.py") as url:
         prompts = write_prompts(tmp_path, *({"prompt": f"line {number}"} for number in range(9)))
         job = studio.evaluate([url], concurrency=[1], workload=prompts, **load)
-        with pytest.raises(ws.WhetstoneError, match="wait again, or cancel it"):
-            job.wait(timeout_s=0)
         result = job.wait()
         assert studio.job(job.id).result is not job and studio.evaluation(result.id).document == result.document
         assert result.report(tmp_path / "report.html").stat().st_size > 1000
     with running("plain_server.py", "--ttft-ms", 60_000) as url:
         slow = studio.evaluate([url], concurrency=[1], workload=prompts, **load)
+        with pytest.raises(ws.WhetstoneError, match="wait again, or cancel it"):
+            slow.wait(timeout_s=0)
         with pytest.raises(ws.WhetstoneError, match="wait for its end first"):
             _ = slow.result
         with pytest.raises(ws.WhetstoneError, match="ancel"):

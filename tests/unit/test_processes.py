@@ -42,8 +42,9 @@ def test_a_pid_means_the_same_process_only_with_its_start_time() -> None:
     assert processes.find_running(child.pid, started) is None
 
 
-def test_a_process_has_its_environment_as_soon_as_its_parent_knows_it() -> None:
+def test_a_process_has_its_environment_as_soon_as_its_parent_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """3 of 100 had none yet when their parent read it: a job just started was not found by its mark."""
+    monkeypatch.setattr(processes, "STARTING_S", 120.0)
     for number in range(200):
         with subprocess.Popen(["sleep", "600"], env={"MARK": f"m-{number}"}) as child:
             try:
@@ -66,6 +67,7 @@ def test_who_ignores_sigterm_is_killed_after_the_grace() -> None:
     with subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None and child.stdout.readline()
         processes.end(processes.list_tree(child.pid), 0.2)
+        child.wait()
         assert not processes.list_tree(child.pid) and processes.usage(child.pid) == (0, 0.0)
 
 

@@ -61,11 +61,17 @@ def ensure_running(workspace: Workspace) -> None:
     SupervisorFailed.
 
     One that does not answer, since its process is paused or its machine busy, is waited for; so is a person who drained
-    it.
+    it. One that is just ending is followed by the next.
     """
     if is_drained(workspace):
         return
-    if workspace.refusal(Action.SUBMIT) is None and not is_alive(workspace) and _process(workspace) is None:
+    if workspace.refusal(Action.SUBMIT) is not None or is_alive(workspace):
+        return
+    process = _process(workspace)
+    if process is not None and _has_stopped(workspace, process):
+        processes.wait_for_end([process], START_SECONDS)
+        process = None
+    if process is None:
         start(workspace, until_idle=IDLE_SECONDS)
 
 
@@ -82,6 +88,13 @@ def is_drained(workspace: Workspace) -> bool:
     with workspace.store.read() as session:
         latest = leases.latest_supervisor(session, socket.gethostname(), str(workspace.settings.home))
     return latest is not None and latest.draining
+
+
+def _has_stopped(workspace: Workspace, process: psutil.Process) -> bool:
+    """Tell whether that process, which runs still, wrote down that it ends."""
+    with workspace.store.read() as session:
+        latest = leases.latest_supervisor(session, socket.gethostname(), str(workspace.settings.home))
+    return latest is not None and latest.stopped and latest.pid == process.pid
 
 
 def listing(workspace: Workspace) -> list[SupervisorView]:

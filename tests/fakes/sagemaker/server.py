@@ -212,7 +212,7 @@ class Levers:
 
     def pull(self, name: str, required: Any = None) -> Any:
         request = urllib.request.Request(f"{self.url}/-/{name}", data=json.dumps(required).encode(), method="POST")
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
     def requests_for(self, operation: str) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ def test_keys_and_servers_stay_while_they_cannot_be_read_and_are_read_again(
         while readings.acquire(blocking=False):
             """Forget those before."""
         for _ in range(3):
-            assert readings.acquire(timeout=20)
+            assert readings.acquire(timeout=120)
 
     with running_gateway([], tmp_path, read=read, refresh_s=0.01) as running:
         failing.set()

@@ -177,7 +177,7 @@ def test_a_server_that_stalls_before_its_answer_is_504(tmp_path: Path) -> None:
 def test_a_stream_that_stalls_ends_with_an_error_and_without_its_end(tmp_path: Path) -> None:
     with (
         scripted_upstream(stream(EVENTS[1], Step.STALL)) as upstream,
-        running_gateway([upstream_at(upstream.base)], tmp_path, stall_s=1.0) as running,
+        running_gateway([upstream_at(upstream.base)], tmp_path, stall_s=2.0) as running,
     ):
         reply = ask(running.port)
         assert reply.status == 200 and not reply.is_whole

@@ -26,6 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers may leave at once, and tries follow each other at once."""
     monkeypatch.setattr(server_state, "SETTLED_S", 0.0)
     monkeypatch.setattr(memory_room, "POLL_S", 0.01)
+    monkeypatch.setattr(memory_room, "ASK_S", 60.0)  # the other one may still be starting
 
 
 @pytest.fixture

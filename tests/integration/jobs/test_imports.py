@@ -55,10 +55,10 @@ def submit(home: Workspace, source: str = ID) -> JobView:
     return job
 
 
-def submit_slow(hub: FakeHub, home: Workspace, ms: int = 100) -> JobView:
-    """An import from a hub that pauses after every 64 kB of the download."""
+def submit_standing(hub: FakeHub, home: Workspace, after: int) -> JobView:
+    """An import from a hub that sends nothing more after so many bytes of each download."""
     prepared = imports.prepare(home, ID)
-    hub.fault(slow_ms=ms)
+    hub.fault(stand_after=after)
     hub.forget()
     job = imports.submit(home, prepared)
     supervisors.ensure_running(home)
@@ -139,7 +139,7 @@ def fetched(home: Workspace) -> int:
 
 def test_a_cancelled_or_killed_import_shows_nothing_and_resumes_where_it_stopped(hub: FakeHub, home: Workspace) -> None:
     # 1. Cancelled, it keeps what it has.
-    job = submit_slow(hub, home)
+    job = submit_standing(hub, home, after=600_000)
     eventually("half a megabyte", lambda: fetched(home) > 500_000)
     jobs.cancel(home, job.id)
     ended = until_ended(home, job.id)
@@ -147,7 +147,7 @@ def test_a_cancelled_or_killed_import_shows_nothing_and_resumes_where_it_stopped
     assert "jobs resume" in str(ended.error)
     assert folders(home) == []
     remaining = fetched(home)
-    eventually("the hub to see that the connection is gone", lambda: len(hub.served("/cdn/")) == 1)
+    eventually("the hub to see that the connection is gone", lambda: len(hub.ended("/cdn/")) == 1)
 
     # 2. Resumed, it fetches the rest, until its worker is killed.
     hub.forget()
@@ -157,7 +157,7 @@ def test_a_cancelled_or_killed_import_shows_nothing_and_resumes_where_it_stopped
     os.kill(worker_pid(home), signal.SIGKILL)
     assert until_ended(home, job.id).state is JobState.FAILED
     assert folders(home) == []
-    eventually("the hub to see that the connection is gone", lambda: len(hub.served("/cdn/")) == 1)
+    eventually("the hub to see that the connection is gone", lambda: len(hub.ended("/cdn/")) == 1)
     assert [entry["range"] for entry in hub.served("/cdn/")] == [f"bytes={remaining}-"]
 
     # 3. Resumed once more, it ends with the model's own bytes.
@@ -171,7 +171,7 @@ def test_a_cancelled_or_killed_import_shows_nothing_and_resumes_where_it_stopped
 
 
 def test_an_import_from_a_server_that_stands_still_can_be_cancelled(hub: FakeHub, home: Workspace) -> None:
-    job = submit_slow(hub, home, ms=600_000)
+    job = submit_standing(hub, home, after=1)
     eventually("the first bytes", lambda: fetched(home) > 0)
     jobs.cancel(home, job.id)
     assert "jobs resume" in str(until_ended(home, job.id).error)  # the worker's own word: it was not killed
@@ -258,7 +258,7 @@ def test_ctrl_c_says_what_is_kept(hub: FakeHub, home: Workspace) -> None:
     environment = {**os.environ, "WHETSTONE_HOME": str(home.settings.home)}
     own = ["env", "--default-signal=INT"]  # where the tests themselves run in the background it is ignored
     command = [*own, sys.executable, "-m", "backend.cli.main", "models", "import", ID]
-    hub.fault(slow_ms=600_000)
+    hub.fault(stand_after=1)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         eventually("the first bytes", lambda: fetched(home) > 0)
         process.send_signal(signal.SIGINT)
@@ -288,8 +288,8 @@ def test_a_prefix_of_s3_becomes_a_folder(home: Workspace, model: Path, monkeypat
         assert card.id.startswith("s3://models/team/tiny@")
         assert card.revision == read_card(model).revision
         client.put_object(Bucket="models", Key="team/tiny/LICENSE", Body=b"changed")
-        stale = jobs.clone(home, ended.id)
         shutil.rmtree(ended.result["path"])
+        stale = jobs.clone(home, ended.id)
         supervisors.ensure_running(home)
         assert "has changed since this import was requested" in str(until_ended(home, stale.id).error)
     supervisors.stop(home)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def test_an_optimize_job_ends_in_a_verified_artifact_and_leaves_no_scratch(home:
     shown = artifacts.verify(home, str(ended.result["artifact"]))
     assert shown.manifest.recipe == QUICK and shown.job_id == job.id
     assert {file.path for file in shown.manifest.files} >= {"model/config.json", "model/model.safetensors"}
-    assert not (home.settings.jobs / job.id / "1" / "work").exists()
+    eventually("its scratch is gone", lambda: not (home.settings.jobs / job.id / "1" / "work").exists())
     assert [seq for seq, _ in jobs.events(home, job.id)] == list(range(1, len(jobs.events(home, job.id)) + 1))
     messages = [event.message for event in jobs.timeline(home, job.id) if event.kind == "phase"]
     assert messages and jobs.logs(home, job.id).splitlines() == ["The worker has started.", *messages]
@@ -172,7 +173,8 @@ def test_two_homes_on_one_database_share_its_jobs_and_lose_none(home: Workspace,
     queued = [submit(home, QUICK) for _ in range(3)]
     for each in (home, other):
         supervisors.start(each)
-    assert supervisors.is_alive(home, own=True) and supervisors.is_alive(other, own=True)
+    for each in (home, other):
+        eventually("its heartbeat", lambda each=each: supervisors.is_alive(each, own=True))
     for job in queued:
         ended = until_ended(home, job.id)
         assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
@@ -184,12 +186,12 @@ def test_two_homes_on_one_database_share_its_jobs_and_lose_none(home: Workspace,
 
 @pytest.mark.campaign
 def test_a_worker_that_hangs_is_ended_and_says_why(home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHETSTONE_SILENT_S", "6")
+    monkeypatch.setenv("WHETSTONE_SILENT_S", "15")
     job, behind = submit(home, LONGER), submit(home, QUICK)
     supervisors.ensure_running(home)
     hold(home, job.id, "optimize")
     ended = until_ended(home, job.id)
-    assert ended.state is JobState.FAILED and "no sign of life for 6 s" in (ended.error or "")
+    assert ended.state is JobState.FAILED and "no sign of life for 15 s" in (ended.error or "")
     assert until_ended(home, behind.id).state is JobState.SUCCEEDED
 
 
@@ -266,8 +268,24 @@ def test_who_waits_for_a_job_waits_for_a_supervisor_that_is_paused_too(
     supervisors.ensure_running(home)
     monkeypatch.setattr(supervisors, "START_SECONDS", 2.0)
     monkeypatch.setattr(leases, "STALE_SECONDS", 1.0)
+    eventually("only one supervisor", lambda: len(homes.supervisors_of(home)) == 1)
     (paused,) = homes.supervisors_of(home)
     paused.suspend()
     eventually("a heartbeat that is stale", lambda: not supervisors.is_alive(home))
     threading.Timer(4.0, paused.resume).start()
     assert jobs.wait(home, job.id).state is JobState.SUCCEEDED
+
+
+def test_a_supervisor_that_is_just_ending_is_followed_by_the_next(home: Workspace) -> None:
+    supervisors.start(home)
+    eventually("only one supervisor", lambda: len(homes.supervisors_of(home)) == 1)
+    (ending,) = homes.supervisors_of(home)
+    ending.suspend()
+    with home.store.read() as session:
+        row = leases.latest_supervisor(session, socket.gethostname(), str(home.settings.home))
+    assert row is not None
+    home.store.run(lambda session: leases.hand_over(session, row))  # what it does last
+    threading.Timer(1.0, ending.kill).start()
+    supervisors.ensure_running(home)
+    assert ending.pid not in {process.pid for process in homes.supervisors_of(home)}
+    assert supervisors.is_alive(home, own=True)

@@ -63,7 +63,7 @@ def test_nobody_is_answered_without_its_key(server: LlamaCppServer) -> None:
     assert server.key_file.read_text() == server.key == served_keys.find(server._port)
     for path in ("/metrics", "/v1/models", "/v1/completions", "/props"):
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"http://127.0.0.1:{server._port}{path}", timeout=10)
+            urllib.request.urlopen(f"http://127.0.0.1:{server._port}{path}", timeout=60)
         assert refused.value.code == 401
         refused.value.close()
 

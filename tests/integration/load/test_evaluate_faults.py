@@ -53,7 +53,7 @@ def measured(shared_home: Workspace, tmp_path_factory: pytest.TempPathFactory) -
         requests=2,
         repeats=1,
         max_tokens=8,
-        timeout_s=1.5,
+        timeout_s=3.0,
         warmup_requests=0,
         price_per_hour=1.0,
         workload=workload,

@@ -14,7 +14,7 @@ from backend.domain.load.load import Load
 from backend.domain.load.records import Audit, LoadPlan, RequestRecord
 from backend.evaluate.load import run_level, runner
 from tests.fakes.running import ask, running, write_prompts
-from tests.fakes.streaming_server import WORDS
+from tests.fakes.streaming_server import OPEN_S, WORDS
 
 TEXT = "".join(WORDS)
 
@@ -40,7 +40,7 @@ def test_an_answer_that_has_ended_is_over_although_the_response_is_not(server: s
     assert level.errors == {}
     assert {record.text for record in records} == {TEXT}
     assert {record.output_tokens for record in records} == {len(WORDS)}
-    assert all(record.last_content is not None and record.end - record.last_content < 0.5 for record in records)
+    assert all(record.last_content is not None and record.end - record.last_content < OPEN_S / 2 for record in records)
 
 
 def test_the_token_limit_is_sent_under_the_name_that_the_endpoint_accepts(server: str, tmp_path: Path):

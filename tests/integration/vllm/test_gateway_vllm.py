@@ -64,7 +64,7 @@ def test_a_client_that_leaves_ends_its_request_in_the_engine(upstream: Upstream,
 
 def count_running(upstream: Upstream) -> float:
     """Return how many requests the engine is working on."""
-    with closing(http.client.HTTPConnection(upstream.base.removeprefix("http://"), timeout=20)) as connection:
+    with closing(http.client.HTTPConnection(upstream.base.removeprefix("http://"), timeout=120)) as connection:
         connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {upstream.key}"})
         text = connection.getresponse().read().decode()
     values = [line.split()[-1] for line in text.splitlines() if line.startswith("vllm:num_requests_running")]

@@ -271,6 +271,7 @@ def test_copies_stay_within_their_bound_and_what_is_used_stays(home_with_bucket:
 UPLOADER = """
 import sys
 from pathlib import Path
+from threading import Event
 from backend.artifacts import artifact_folder, locations
 from backend.aws import objects
 from backend.settings import Settings
@@ -281,7 +282,13 @@ objects.PART_BYTES, objects.STREAMS = int(sys.argv[3]), 1
 settings = Settings(home=Path(sys.argv[1]), artifact_store=sys.argv[4])
 out = Path(sys.argv[2])
 manifest = artifact_folder.read_manifest(out)
-locations.location_for_new(settings).publish(out, manifest.id, Contents(open_store(settings), manifest.job))
+
+def stand_in_the_middle(done, total):
+    if done >= 4 * objects.PART_BYTES:
+        Event().wait()
+
+ledger = Contents(open_store(settings), manifest.job)
+locations.location_for_new(settings).publish(out, manifest.id, ledger, stand_in_the_middle)
 """
 
 

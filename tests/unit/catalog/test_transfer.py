@@ -91,13 +91,13 @@ def test_a_later_attempt_fetches_only_what_is_missing(hub: FakeHub, source: Remo
         if fetched > 900_000:
             raise Interrupted
 
-    hub.fault(slow_ms=20)
+    hub.fault(slow_ms=100)
     with pytest.raises(Interrupted):
         transfer.download(source, required, folder, interrupt, patience_s=QUICK)
     assert not (folder / WEIGHTS).exists()
     here = transfer.present(folder, required)
     assert here > 900_000
-    eventually("the hub to see that the connection is gone", lambda: len(hub.served("/cdn/")) == 1)
+    eventually("the hub to see that the connection is gone", lambda: len(hub.ended("/cdn/")) == 1)
     hub.fault()
     hub.forget()
     reported = fetch(source, folder)

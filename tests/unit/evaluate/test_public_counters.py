@@ -14,6 +14,7 @@ from backend.domain.evaluation.document import Speculation, Variant, VariantResu
 from backend.evaluate.public_counters import PublicCounters
 from backend.worker.measuring.server_pool import Endpoint
 from tests.fakes.running import running
+from tests.homes import eventually
 
 pytestmark = pytest.mark.process
 
@@ -99,6 +100,7 @@ def test_what_cannot_be_read_in_time_is_not_asked_for_again(answer: Callable[[so
     with listening(answer) as (url, observed):
         public = PublicCounters(url, limit_s=0.3)
         assert [public.read(), public.read(), public.read()] == [{}] * 3
+        eventually("it was asked", lambda: len(observed) >= 1)
         assert len(observed) == 1
 
 

@@ -227,6 +227,8 @@ def test_a_sweep_says_what_may_still_run_while_aws_does_not_take_the_stop(
     studio.until_status("is being set up")
     aws.faults.append(Fault("AccessDeniedException", "StopOptimizationJob", times=10_000))
     handle, launcher = Handle.model_validate_json(studio.row.handle or ""), studio.launchers[0]
+    launcher.cancel(handle, force=False)
+    studio.until(lambda: "StopOptimizationJob" in launcher._followers[NAME].why, "it is refused")
     with pytest.raises(sagemaker.StillRunning, match=r"may still run at AWS .*StopOptimizationJob"):
         launcher.sweep(JOB, handle)
     aws.faults.clear()

@@ -52,6 +52,7 @@ class Attempt:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCluster]:
     monkeypatch.setenv("WHETSTONE_HOME", str(tmp_path / "node"))
+    monkeypatch.setattr(keeper, "SOON_S", 60.0)  # a file that is being copied beside other tests is waited for
     simulated_cluster = SimulatedCluster()
     yield simulated_cluster
     for each in simulated_cluster.ever:

@@ -45,7 +45,7 @@ class Home:
     def start(self, job: str) -> Handle:
         """Once it is placed."""
         handle = self.started(job)
-        eventually(f"{job} is placed", lambda: self.launcher.poll(handle).place is not None, 10)
+        eventually(f"{job} is placed", lambda: self.launcher.poll(handle).place is not None)
         return handle
 
     def crash(self) -> None:
@@ -99,7 +99,7 @@ def test_what_a_host_that_is_gone_has_there_ends_before_another_one_repeats_it(
     removed, here = Home(tmp_path / "gone", cluster), Home(tmp_path / "here", cluster)
     handle = removed.start("j-1")
     removed.crash()
-    eventually("its end", lambda: here.launcher.ended_elsewhere(SPEC, handle), 10)
+    eventually("its end", lambda: here.launcher.ended_elsewhere(SPEC, handle))
     assert cluster.keepers == {}
 
 
@@ -110,7 +110,7 @@ def test_a_cluster_that_does_not_answer_keeps_no_job_from_being_given_up(
     handle = removed.start("j-1")
     removed.crash()
     cluster.broken = [ClusterUnreachable("The Ray cluster at h:1 does not answer.")] * 2
-    eventually("nobody waits for it", lambda: here.launcher.ended_elsewhere(SPEC, handle), 10)
+    eventually("nobody waits for it", lambda: here.launcher.ended_elsewhere(SPEC, handle))
 
 
 def test_a_keeper_that_waits_for_a_node_is_not_waited_for_when_its_job_is_cancelled(
@@ -120,7 +120,7 @@ def test_a_keeper_that_waits_for_a_node_is_not_waited_for_when_its_job_is_cancel
     cluster.full = True
     home = Home(tmp_path / "home", cluster)
     handle = home.started("j-1")
-    eventually("it waits", lambda: "j-1" in jobs_of(cluster), 10)
+    eventually("it waits", lambda: "j-1" in jobs_of(cluster))
     home.launcher.sweep("j-1", handle)
     assert cluster.keepers == {}
     assert [limit_s for method, limit_s in cluster.calls if method == "close"] == [PLACED_S]

@@ -46,7 +46,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 def wait_for(log: Path, word: str) -> list[str]:
     """The words after `word` on its line, once it is in the log."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         lines = [
             line
@@ -60,7 +60,7 @@ def wait_for(log: Path, word: str) -> list[str]:
 
 
 def all_end(tree: list[psutil.Process]) -> None:
-    eventually("they end", lambda: all(has_ended(process) for process in tree), 15)
+    eventually("they end", lambda: all(has_ended(process) for process in tree))
 
 
 def read_tree(log: Path) -> list[psutil.Process]:
@@ -69,7 +69,7 @@ def read_tree(log: Path) -> list[psutil.Process]:
 
 
 def stubborn(log: Path) -> ServerProcess:
-    return ServerProcess([sys.executable, "-c", STUBBORN], log=log, environment=environment(), grace_s=0.5)
+    return ServerProcess([sys.executable, "-c", STUBBORN], log=log, environment=environment(), grace_s=20)
 
 
 def test_stop_ends_children_that_ignore_sigterm_and_daemons_that_left_the_session(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ time.sleep(600)
         assert folder.name.startswith("whetstone-") and folder.exists()
         process.kill()
     all_end(tree)
-    eventually("its folder is gone", lambda: not folder.exists(), 15)
+    eventually("its folder is gone", lambda: not folder.exists())
 
 
 def test_a_long_folder_for_temporary_files_leaves_room_for_sockets(

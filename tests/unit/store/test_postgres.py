@@ -14,7 +14,7 @@ from sqlmodel import Session
 
 from backend.domain.jobs.jobs import JobState
 from backend.settings import Settings
-from backend.store import leases, queue
+from backend.store import database, leases, queue
 from backend.store.database import HEAD, Store, StoreUnavailable, open_store
 from backend.store.tables import JobRow, SupervisorRow
 from tests.homes import eventually
@@ -54,7 +54,7 @@ def test_a_transaction_whose_connection_is_dropped_is_done_again(postgres: Postg
 def test_a_deadlock_ends_with_both_changes_made(opened: Store) -> None:
     for name in ("a", "b"):
         opened.run(lambda session, name=name: queue.submit(session, job(name)))
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=120)
     met = threading.local()
 
     def change(first: str, second: str, title: str) -> None:
@@ -76,11 +76,14 @@ def test_a_deadlock_ends_with_both_changes_made(opened: Store) -> None:
         assert [sorted(queue.get(session, name).title) for name in ("a", "b")] == [["1", "2", "a"], ["1", "2", "b"]]
 
 
-def test_a_restart_of_the_server_is_waited_for(postgres: Postgres, opened: Store) -> None:
+def test_a_restart_of_the_server_is_waited_for(
+    postgres: Postgres, opened: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened.run(lambda session: queue.submit(session, job("a")))
     postgres.stop()
     with pytest.raises(StoreUnavailable, match="did not answer"), opened.session() as session:
         queue.get(session, "a")
+    monkeypatch.setattr(database, "RETRIES_S", (0.05,) * 2000)
     threading.Timer(0.5, postgres.start).start()
     assert opened.run(lambda session: queue.get(session, "a").id) == "a"
 
@@ -88,7 +91,7 @@ def test_a_restart_of_the_server_is_waited_for(postgres: Postgres, opened: Store
 def test_of_many_supervisors_of_one_host_one_gets_the_device(opened: Store) -> None:
     for number in range(4):
         opened.run(lambda session, name=f"j-{number}": queue.submit(session, job(name)))
-    ready = threading.Barrier(4, timeout=20)
+    ready = threading.Barrier(4, timeout=120)
 
     def claim(number: int) -> bool:
         owner = SupervisorRow(id=f"s-{number}", host="one", home=f"/{number}", pid=1, process_started="")
@@ -127,7 +130,7 @@ def test_a_supervisor_whose_first_two_heartbeats_come_at_once_is_there_once(open
         leases.renew(first, row)
         first.flush()
         second = pool.submit(opened.run, lambda session: leases.renew(session, row))
-        eventually("the second waits for the first", second_waits, 20)
+        eventually("the second waits for the first", second_waits)
         first.commit()
         second.result(20)
     with opened.read() as session:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlmodel import Session
 
 from backend.domain.errors import KeyReused, NotNow
 from backend.domain.jobs.claims import Claim
@@ -16,6 +17,7 @@ from backend.domain.jobs.jobs import Handle, JobState, WorkerState
 from backend.domain.jobs.terms import Priority, Terms
 from backend.domain.machine.device import GIB
 from backend.store import history, leases, queue
+from backend.store.database import StoreUnavailable
 from backend.store.tables import JobRow
 from tests.simulated_workers import Crash, Home, World
 
@@ -333,3 +335,41 @@ def test_skypilot_6133_a_job_that_succeeded_is_never_started_again(
     for _ in range(5):
         simulated_home.tick()
     assert (len(world.workers), job_row(simulated_home, "j-1").attempt) == (1, 1)
+
+
+def live_supervisors(home: Home) -> list[str]:
+    with home.store.read() as session:
+        return [row.id for row in leases.list_live_supervisors(session)]
+
+
+def test_a_job_submitted_while_an_idle_supervisor_ends_is_run_by_it(simulated_home: Home, world: World) -> None:
+    supervisor = simulated_home.supervisor
+    supervisor.beat()
+    assert not supervisor.tick(), "it is idle"
+    submit(simulated_home, "j-1")
+    assert not supervisor.rest() and live_supervisors(simulated_home) == [supervisor.row.id]
+    simulated_home.tick()
+    assert [worker.job for worker in world.workers] == ["j-1"]
+
+
+def test_one_that_has_written_down_that_it_ends_is_taken_for_ended(simulated_home: Home) -> None:
+    supervisor = simulated_home.supervisor
+    supervisor.beat()
+    assert supervisor.rest() and live_supervisors(simulated_home) == []
+    supervisor.beat()  # the thread of the heartbeat, which ends a moment later
+    assert live_supervisors(simulated_home) == []
+
+
+def test_a_heartbeat_goes_on_where_nobody_could_look_for_work(
+    simulated_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(session: Session) -> None:
+        raise StoreUnavailable("The database did not answer.")
+
+    supervisor = simulated_home.supervisor
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "check_queue", away)
+        with pytest.raises(StoreUnavailable):
+            supervisor.rest()
+    supervisor.beat()
+    assert live_supervisors(simulated_home) == [supervisor.row.id]

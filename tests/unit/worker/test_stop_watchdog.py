@@ -32,15 +32,20 @@ def heard(*_):
     seen()
     sys.exit(7)
 
-seen = stop_watchdog.start_watchdog(0.2)
+seen = stop_watchdog.start_watchdog({patience_s})
 signal.signal(signal.SIGTERM, heard)
 {busy}
 """
 
 
-@pytest.mark.parametrize(("busy", "code"), [(BUSY, 130), (PAUSED, 7), (LOOPING, 7)], ids=["call", "paused", "loop"])
-def test_a_long_call_is_not_waited_for(busy: str, code: int) -> None:
-    worker = subprocess.Popen([sys.executable, "-c", CODE.format(busy=busy)], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize(
+    ("busy", "patience_s", "code"),
+    [(BUSY, 0.2, 130), (PAUSED, 60, 7), (LOOPING, 60, 7)],
+    ids=["call", "paused", "loop"],
+)
+def test_a_long_call_is_not_waited_for(busy: str, patience_s: float, code: int) -> None:
+    program = CODE.format(busy=busy, patience_s=patience_s)
+    worker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert worker.stdout is not None
     try:
         assert worker.stdout.readline() == "ready\n"
