@@ -29,8 +29,9 @@ def submission_key(purpose: str, fingerprint: str = "", *, for_s: float | None =
 
 
 def remember_job(purpose: str, job_id: str) -> None:
-    """Store the job that was submitted under the key."""
-    st.session_state[page_key(f"once-{purpose}")]["job"] = job_id
+    """Store the job that was submitted under the key. The seconds of a double click begin now: what was clicked while
+    the job was being submitted comes after that."""
+    st.session_state[page_key(f"once-{purpose}")].update(job=job_id, at=time.monotonic())
 
 
 def submitted_job(purpose: str, fingerprint: str) -> str | None:

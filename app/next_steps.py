@@ -162,7 +162,8 @@ def _chat(opened: Workspace, pair: Sequence[str], *, anyway: bool, primary: bool
         with shell.errors_inline():
             mark = idempotency.submission_key("chat", ",".join(planned.sources), for_s=idempotency.DOUBLE_CLICK_S)
             if not planned.is_ready:
-                serve.start(opened, planned.sources, submission=mark, anyway=anyway)
+                job = serve.start(opened, planned.sources, submission=mark, anyway=anyway)
+                idempotency.remember_job("chat", job.id)
             navigation.go("playground", **url_parameters.playground_parameters(planned.sources))
     # 3. What is not as asked.
     if planned.left_out is not None:

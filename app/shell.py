@@ -158,9 +158,15 @@ def refuse_page(reason: str, page: str, label: str, *, title: str | None = None,
     st.stop()
 
 
-def live(name: str, body: Callable[[], Hashable], *, active: bool, every: str = LIVE_EVERY) -> None:
-    """Draw `body`, and while `active` again every two seconds; rerun the whole page when its return value changes."""
-    last_state: list[Hashable] = []
+def live(
+    name: str, body: Callable[[], Hashable], *, active: bool, every: str = LIVE_EVERY, drawn: Hashable = None
+) -> None:
+    """Draw `body`, and while `active` again every two seconds; rerun the whole page when its return value changes.
+
+    `drawn`: what `body` would have returned when the page around it was drawn, None where that does not matter. What
+    changed since then is followed too.
+    """
+    last_state: list[Hashable] = [] if drawn is None else [drawn]
 
     interval, key = every if active else None, navigation.page_key(f"live-{name}")
 

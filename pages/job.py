@@ -56,7 +56,7 @@ with st.container(key="job_record" if job.ended else "job_live"):
     if job.ended:
         end_tiles.show(opened, job)
     kind_views.show_result(opened, job, specification)
-    shell.live("job", lambda: job_view.show_progress(opened, job.id), active=not job.ended)
+    shell.live("job", lambda: job_view.show_progress(opened, job.id), active=not job.ended, drawn=str(job.state))
     if not job.ended:
         with job_view.reserve_phases():
             if job.state is JobState.QUEUED:

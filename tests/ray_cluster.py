@@ -102,7 +102,7 @@ class RayCluster:
     def left(self) -> list[str]:
         """Processes of any node."""
         marks = [self._mark(node) for node in (0, *self.numbers)]
-        return [process.name() for mark in marks for process in processes.find_marked(MARK, mark)]
+        return [live_processes.name(process) for mark in marks for process in processes.find_marked(MARK, mark)]
 
     def close(self) -> None:
         for node in (0, *self.numbers):

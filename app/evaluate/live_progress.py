@@ -41,7 +41,8 @@ def show(opened: Workspace, job_id: str) -> None:
         st.rerun()
     # 3. Show the others while they run.
     names = [str(variant["name"]) for variant in jobs.specification(opened, job_id)["variants"]]
-    shell.live(f"evaluate-{job_id}", lambda: _panel(opened, job_id, names), active=not job.ended)
+    drawn = str(job.state)
+    shell.live(f"evaluate-{job_id}", lambda: _panel(opened, job_id, names), active=not job.ended, drawn=drawn)
 
 
 def _panel(opened: Workspace, job_id: str, names: list[str]) -> str:

@@ -121,4 +121,5 @@ def show_import_button(opened: Workspace, inspection: Inspection | None, accepte
             job = imports.submit(
                 opened, prepared, submission=idempotency.submission_key(PURPOSE, mark, for_s=idempotency.DOUBLE_CLICK_S)
             )
+            idempotency.remember_job(PURPOSE, job.id)
             navigation.go("job", id=job.id)

@@ -36,8 +36,10 @@ def ready_servers(opened: Workspace, pair: Pair) -> list[ServedVariant] | None:
     if job is None or job.ended:
         _show_start(opened, pair, job)
         return None
-    shell.live(f"playground-{job.id}", lambda: _panel(opened, job.id), active=True)
-    servers = {served.source: served for served in serve.endpoints(opened, job.id)}
+    served_variants = serve.endpoints(opened, job.id)
+    drawn = _state_of(job, is_up=bool(served_variants))
+    shell.live(f"playground-{job.id}", lambda: _panel(opened, job.id), active=True, drawn=drawn)
+    servers = {served.source: served for served in served_variants}
     if job.state is not JobState.RUNNING or job.cancel_requested or not servers:
         return None
     others = _foreign_servers(opened, [named for named in pair if named[1] not in servers])
@@ -152,7 +154,11 @@ def _panel(opened: Workspace, job_id: str) -> tuple[str, bool, bool]:
             _show_running(opened, job)
         else:
             _show_loading(opened, job)
-    return str(job.state), up, job.cancel_requested
+    return _state_of(job, is_up=up)
+
+
+def _state_of(job: JobView, *, is_up: bool) -> tuple[str, bool, bool]:
+    return str(job.state), is_up, job.cancel_requested
 
 
 def _show_loading(opened: Workspace, job: JobView) -> None:

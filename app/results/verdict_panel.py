@@ -128,6 +128,7 @@ def _measure_more(opened: Workspace, view: EvaluationView, more: int) -> None:
     except WhetstoneError as error:
         st.session_state[page_key(f"refused-{view.id}")] = message(error)
     else:
+        idempotency.remember_job("more", job.id)
         navigation.go("evaluate", job=job.id)
 
 

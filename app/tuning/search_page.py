@@ -34,7 +34,12 @@ def show(opened: Workspace, search_id: str) -> None:
     head.title("Tune", width="stretch")
     with head.container(width="content", horizontal=True):
         _draw_actions(opened, view)
-    shell.live(f"search-{search_id}", lambda: _panel(opened, search_id), active=view.state == "running")
+    shell.live(
+        f"search-{search_id}",
+        lambda: _panel(opened, search_id),
+        active=view.state == "running",
+        drawn=_progress_mark(view),
+    )
     if view.state != "running" and view.winner is not None:
         next_steps.show(
             opened, [view.sources[view.winner.trial.key]], baseline=view.sources.get(view.baseline), evaluates=False
@@ -86,6 +91,11 @@ def _panel(opened: Workspace, search_id: str) -> str:
         st.dataframe(
             rival_rows(view), hide_index=True, alt="What the winner is held against, with win, same or loss for each"
         )
+    return _progress_mark(view)
+
+
+def _progress_mark(view: SearchView) -> str:
+    """Return what changes with the state, each step and each measured stack."""
     return f"{view.state} {len(view.steps)} {len(view.ranked)}"
 
 

@@ -17,6 +17,7 @@ from backend.service.jobs import artifacts, jobs
 from tests.browser.form_steps import LONG_MS, chat_beside, optimize_starter, query_value, read_offline
 from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
+from tests.held_workers import hold_once, release
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 STREAMS, REPEATS = 1, 5
@@ -35,10 +36,15 @@ def evaluate(visit: Visit, studio: Studio) -> str:
     visit.button("Evaluate").dblclick()
     visit.page.wait_for_url(re.compile(r"[?&]job=j-"))
     job_id = query_value(visit, "job")
-    expect(visit.main.get_by_text(re.compile(r"^[1-9]\d* runs? so far\. Approximate"))).to_be_visible(timeout=LONG_MS)
+    some_runs = visit.main.get_by_text(re.compile(r"^[1-9]\d* runs? so far\. Approximate"))
+    worker = hold_once(
+        studio.workspace, job_id, lambda: bool(evaluations.read_progress_points(studio.workspace, job_id))
+    )
+    expect(some_runs).to_be_visible(timeout=LONG_MS)
     visit.reload()
     assert jobs.show(studio.workspace, job_id).state is JobState.RUNNING
-    expect(visit.main.get_by_text(re.compile(r"^[1-9]\d* runs? so far\. Approximate"))).to_be_visible()
+    expect(some_runs).to_be_visible()
+    release(worker)
     visit.page.wait_for_url(re.compile(r"[?&]id=e-"), timeout=LONG_MS)
     visit.drawn()
     return query_value(visit, "id")

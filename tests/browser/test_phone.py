@@ -34,6 +34,7 @@ def test_tiles_stand_two_in_a_row_and_the_first_chart_is_in_sight(
 ) -> None:
     with visiting(chromium, recorded.url, width=WIDTH) as visit:
         visit.open(path)
+        visit.still()
         tiles = visit.main.get_by_test_id("stMetric").all()
         tops = [top_of(tile) for tile in tiles]
         assert len(tiles) >= 3 and tops[0] == pytest.approx(tops[1], abs=1) and tops[2] > tops[1]
@@ -59,5 +60,6 @@ def overlaps(visit: Visit) -> list[str]:
 def test_no_legend_lies_over_a_chart(chromium: Browser, recorded: Studio, path: str) -> None:
     with visiting(chromium, recorded.url, width=WIDTH) as visit:
         visit.open(path)
+        visit.still()
         assert visit.main.locator("g.legend").count() >= 1
         assert overlaps(visit) == []

@@ -19,7 +19,7 @@ from tests.browser.form_steps import query_value
 from tests.browser.running import Studio
 from tests.browser.visit import Visit, visiting
 from tests.helpers.running_gateway import ask, require_ok
-from tests.homes import eventually
+from tests.homes import eventually, processes_of
 
 pytestmark = [pytest.mark.campaign, pytest.mark.vllm, pytest.mark.timeout(1200)]
 LONG_MS = 900_000
@@ -72,6 +72,8 @@ def test_from_a_model_to_what_serves_it_within_limits(
         set_limits(visit)
         ended = tunings.show(workspace, search(visit))
         assert ended.winner is not None and {one.id for one in tunings.listing(workspace)} - before == {ended.id}
+        expect(visit.button("Serve")).to_be_visible()  # only the run after the search's end draws it
+        visit.drawn()
         for check in visit.appearances(every=screenshots is not None):
             visit.photograph(screenshots, f"tune-done-{check}.png")
             assert visit.overflow() == 0, check
@@ -88,3 +90,4 @@ def test_from_a_model_to_what_serves_it_within_limits(
         visit.button("Stop").click()
         eventually("it is stopped", lambda: local_endpoints.list_running(workspace) == [])
         local_endpoints.remove(workspace, endpoint.name)
+        eventually("its processes have ended", lambda: processes_of(workspace) == [])

@@ -4,7 +4,7 @@ browser's."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 22, 26)"}
 """backgroundColor of .streamlit/config.toml."""
 HEIGHT = 800
 TALLEST = 6000
-MOMENT_MS = 5_000
+MOMENT_MS = 30_000
 
 COUNT_RUNS = """app => {
     window.endedRuns = 0
@@ -90,6 +90,18 @@ class Visit:
         charts = self.main.get_by_test_id("stPlotlyChart")
         expect(charts.filter(has_not=self.page.locator(".main-svg"))).to_have_count(0)
 
+    def rerun(self, act: Callable[[], None]) -> None:
+        """Act, and wait until the run of the script that this causes has ended. Until it begins, `drawn` finds the page
+        of the run before."""
+        self.page.get_by_test_id("stApp").evaluate(COUNT_RUNS)
+        act()
+        self.page.wait_for_function("window.endedRuns > 0")
+        self.drawn()
+
+    def still(self) -> None:
+        """Wait until no chart changes and nothing slides any more."""
+        _await_still(self.page, "[data-testid=stPlotlyChart]")
+
     def appearances(self, *, every: bool = False) -> Iterator[str]:
         """Brings the open page into both themes and both widths, beginning with those of the window; yields their
         names.
@@ -112,10 +124,7 @@ class Visit:
         if theme != self.theme:
             self.theme = theme
             self.page.emulate_media(color_scheme=theme)
-            app.evaluate(COUNT_RUNS)
-            self.page.keyboard.press("r")
-            self.page.wait_for_function("window.endedRuns > 0")
-            self.drawn()
+            self.rerun(lambda: self.page.keyboard.press("r"))
         expect(app).to_have_css("background-color", GROUNDS[theme])
 
     @property
@@ -196,6 +205,10 @@ def resize(page: Page, width: int, charts: str) -> None:
     """Make the window so wide, and wait until the elements that `charts` selects are filled again and nothing slides
     any more."""
     page.set_viewport_size({"width": width, "height": HEIGHT})
+    _await_still(page, charts)
+
+
+def _await_still(page: Page, charts: str) -> None:
     page.evaluate("window.still = 0")
     page.wait_for_function(STILL, arg=charts, polling=50)
 

@@ -78,7 +78,13 @@ def page(shared: Studio, person: tuple[str, str]) -> connect:
     address = f"{shared.url.replace('http', 'ws')}/_stcore/stream"
     headers = {"Cookie": person[0]}
     return connect(
-        address, origin=shared.url, additional_headers=headers, subprotocols=["streamlit", person[1]], max_size=2**26
+        address,
+        origin=shared.url,
+        additional_headers=headers,
+        subprotocols=["streamlit", person[1]],
+        max_size=2**26,
+        open_timeout=PATIENCE_S,
+        ping_interval=None,
     )  # type: ignore[arg-type, list-item]
 
 

@@ -23,17 +23,19 @@ from backend.domain.recipe import recipe
 from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.plans import optimize
 from tests import homes
-from tests.homes import eventually, open_home, processes_of, until_ended, until_state
+from tests.held_workers import hold_once, release
+from tests.homes import eventually, open_home, processes_of, until_ended
 
 disk = Path(sys.argv[1])
 home = open_home(disk / "home")
 chosen = recipe.read({"name": "w8a8", "steps": [{"quantize": {"method": "w8a8"}}]})
 job = optimize.submit(home, homes.prepare(home, "starter", chosen))
 supervisors.start(home)
-until_state(home, job.id, JobState.RUNNING)
+worker = hold_once(home, job.id, lambda: jobs.show(home, job.id).state is JobState.RUNNING)
 filler = disk / "filler"
 with filler.open("wb") as sink:
     sink.write(b"x" * (shutil.disk_usage(disk).free - int(sys.argv[2])))
+release(worker)
 eventually("another try", lambda: jobs.show(home, job.id).attempt == 2)
 found = jobs.show(home, job.id)
 print(found.state, found.ending, "|", found.message)

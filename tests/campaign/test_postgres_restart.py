@@ -15,7 +15,8 @@ from backend.service.jobs import artifacts, jobs, supervisors
 from backend.service.plans import optimize
 from backend.store.tables import ClaimRow
 from tests import homes
-from tests.homes import until_ended, until_phase, worker_pid
+from tests.held_workers import hold, release
+from tests.homes import until_ended
 from tests.postgres import Postgres
 
 pytestmark = [pytest.mark.campaign, pytest.mark.process]
@@ -31,11 +32,11 @@ def test_dbos_716_a_restart_of_postgresql_in_mid_job_strands_nothing(postgres: P
     second = jobs.submit(home, homes.prepare(home, "starter", LONGER).spec, "after it", after=first.id)
     supervisors.start(home)
     try:
-        until_phase(home, first.id, "optimize")
-        worker = worker_pid(home)
+        worker = hold(home, first.id, "optimize")
         postgres.stop()
         time.sleep(AWAY_S)
         postgres.start()
+        release(worker)
         ended = until_ended(home, first.id)
         assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1), ended.error
         assert f"process {worker}" in " ".join(event.message or "" for event in jobs.timeline(home, first.id))

@@ -47,7 +47,7 @@ HERE = {
     "OutputConfig": {"S3OutputLocation": "s3://weights/out/"},
     "ModelSource": {"S3": {"S3Uri": "s3://weights/up/SHA256-OF-THE-FILES/"}},
 }
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 SHORT = {"SETTLE_S": 0.3, "GONE_S": 1.0, "SWEEP_S": 0.2}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.service import Workspace
+from backend.store import leases
 from tests import studio
 
 
@@ -20,6 +21,7 @@ def studio_home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
     """
     if request.node.get_closest_marker("with_engines") is None:
         monkeypatch.setenv("WHETSTONE_ENGINES", str(tmp_path / "engines"))
+    monkeypatch.setattr(leases, "STALE_SECONDS", 3600.0)  # nobody renews the heartbeats that a test writes
     with studio.home(tmp_path / "home", monkeypatch) as opened:
         if request.node.get_closest_marker("without_supervisor") is None:
             studio.supervisor(opened)

@@ -43,6 +43,12 @@ def answer_at(home: Workspace, job_id: str, *answering: tuple[str, str]) -> None
         history.append(session, job_id, [studio.serving(*answering).model_copy(update={"at": now()})])
 
 
+@pytest.fixture(autouse=True)
+def free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same free memory at every look, whatever other tests take and give back."""
+    monkeypatch.setattr(probe, "free_memory", lambda: 16 * 10**9)
+
+
 def chat_label(at: AppTest) -> str:
     label: str = at.button(key=CHAT).label
     return label

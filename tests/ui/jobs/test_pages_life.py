@@ -19,12 +19,6 @@ from tests import studio
 pytestmark = pytest.mark.without_supervisor
 
 
-@pytest.fixture(autouse=True)
-def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the supervisors of a test alive for an hour without a heartbeat, however slow the machine is."""
-    monkeypatch.setattr(leases, "STALE_SECONDS", 3600.0)
-
-
 def takes(home: Workspace, running: str | None = None, *, draining: bool = False) -> None:
     """A supervisor of two cores that has that job."""
     owner = SupervisorRow(

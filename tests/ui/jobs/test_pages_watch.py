@@ -29,7 +29,7 @@ def running(home: Workspace) -> str:
         Event(kind="phase", phase="load", message="Loading", progress=0.1),
         Event(kind="phase", phase="quantize", message="Quantizing", total=8, unit="layers", progress=0.2, eta_s=50.0),
         Event(kind="warning", message="A layer was left alone."),
-        Event(kind="progress", phase="quantize", done=4, total=8, unit="layers", rate=0.5, progress=0.6, eta_s=12.0),
+        Event(kind="progress", phase="quantize", done=4, total=8, unit="layers", rate=0.5, progress=0.6, eta_s=1200.0),
     ]
     return studio.optimize_job(home, JobState.RUNNING, events=events).id
 
@@ -83,7 +83,7 @@ def test_home_shows_running_jobs_and_the_latest_verdicts(studio_home: Workspace)
     running(studio_home)
     studio.evaluation(studio_home, simulated.evaluation())
     text = studio.says(studio.open_page("home"))
-    assert "Optimize starter with w8a8" in text and "60%" in text and re.search(r"about \d+ s left", text)
+    assert "Optimize starter with w8a8" in text and "60%" in text and re.search(r"about \d+ min \d+ s left", text)
     assert (
         "Recorded" not in text
         and "w8a8-draft** is 2." in text
@@ -240,7 +240,7 @@ def test_a_running_job_shows_phases_bar_rate_and_time_left(studio_home: Workspac
     assert (
         "60%" in text
         and "4 of 8 layers, 0.5 layers/s" in text
-        and re.search(r"Time left about \d+ s", text)
+        and re.search(r"Time left about \d+ min \d+ s", text)
         and "the rate stays the same" in text
     )
     assert "A layer was left alone." in at.warning[-1].value and "Last event" in text
@@ -324,8 +324,8 @@ def test_a_title_with_markup_stays_words(studio_home: Workspace) -> None:
 def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(studio_home: Workspace) -> None:
     job = studio.optimize_job(studio_home, JobState.RUNNING)
     assert job.started_at is not None
-    begun = datetime.now(UTC) - timedelta(seconds=50)
-    paces = ((0, 0.1), (5, 0.2), (25, 0.3), (35, 0.4), (50, 0.5))
+    begun = datetime.now(UTC) - timedelta(seconds=5000)
+    paces = ((0, 0.1), (500, 0.2), (2500, 0.3), (3500, 0.4), (5000, 0.5))
     events = [
         Event(kind="progress", phase="quantize", at=begun + timedelta(seconds=at), progress=progress)
         for at, progress in paces
@@ -339,17 +339,17 @@ def test_a_running_job_shows_the_range_of_what_is_left_and_what_it_uses(studio_h
         history.append(session, row.id, events)
     at = studio.open_page("job", id=job.id)
     text = studio.says(at)
-    assert "Time left 0.5–1.5 min" in text and "from the spread of its last 4 rates in this phase" in text
+    assert "Time left 0.5–3 h" in text and "from the spread of its last 4 rates in this phase" in text
     assert len(at.get("plotly_chart")) == 1 and "At most 700 MB of memory and on average 150 % of one core" in text
 
 
 def test_a_running_job_shows_what_it_has_cost_so_far(studio_home: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = studio.install_job(studio_home, JobState.RUNNING, started_at=datetime.now(UTC) - timedelta(hours=1))
+    job = studio.install_job(studio_home, JobState.RUNNING, started_at=datetime.now(UTC) - timedelta(hours=1000))
     assert "Cost so far" not in studio.says(studio.open_page("job", id=job.id))
     monkeypatch.setenv("WHETSTONE_PRICE_PER_HOUR", "3")
     st.cache_resource.clear()
     text = studio.says(studio.open_page("job", id=job.id))
-    assert "Cost so far 3.00 USD" in text and "this attempt, at 3.00 USD per hour" in text
+    assert "Cost so far 3,000 USD" in text and "this attempt, at 3.00 USD per hour" in text
 
 
 def test_a_job_without_a_rate_says_that_its_end_is_unknown(studio_home: Workspace) -> None:

@@ -8,6 +8,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from app import url_parameters
 from app.load_bar import address
 from app.sidebar import load_bar
 from backend.service import Workspace
@@ -61,9 +62,10 @@ def test_fields_that_the_session_has_dropped_change_nothing(monkeypatch: pytest.
 
 @pytest.mark.parametrize(("page", "own"), [("jobs", {}), ("catalog", {"catalog_words": "gptq"})])
 def test_a_change_before_the_browser_has_the_new_address_keeps_the_last_one(
-    studio_home: Workspace, page: str, own: dict[str, str]
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch, page: str, own: dict[str, str]
 ) -> None:
     """Also on a page that has a field of its own in the address, which only the browser may write."""
+    monkeypatch.setattr(url_parameters, "BARE_LATE_S", 3600.0)
     at = studio.open_page(page, **own)
     at.number_input(key="load_concurrency").set_value(4).run()
     del at.query_params["load_users"]  # what the browser had when the next field was left

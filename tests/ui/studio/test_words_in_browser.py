@@ -88,6 +88,7 @@ def page(chromium: Browser) -> Iterator[Page]:
             opened = chromium.new_page()
             opened.goto(f"http://127.0.0.1:{port}")
             expect(opened.get_by_text("The end.")).to_be_visible(timeout=60_000)
+            expect(opened.get_by_test_id("stSkeleton")).to_have_count(0)
             yield opened
             opened.close()
         finally:
@@ -96,7 +97,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 def answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health") as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=60) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
