@@ -8,9 +8,9 @@ from backend.domain.model.shapes import sizes
 from backend.domain.recipe import methods, quantize_step
 from backend.domain.recipe.recipe import Quantize, Recipe
 
-SEQUENCES = 1
-"""Calibration sequences of a step that learns: twice as many steps win more than steps of twice as many sequences
-(docs/decisions/0068)."""
+SEQUENCES, SEQUENCES_OF_FEW_BITS = 1, 4
+"""Calibration sequences of a step that learns, with 4 bits and more, and with fewer. In 4 bits twice as many steps win
+more than steps of twice as many sequences; in 3 bits they win the same, and take longer (docs/decisions/0068)."""
 LEARNING_PASSES = 3
 """A step forward is one pass, and the one back is two: to what enters, and to the weights."""
 TEXT_PASSES = 3
@@ -22,6 +22,11 @@ LEARNING_COPIES = 6
 """Copies of a layer in fp32 beside it while it learns: weight, offsets, gradients, and what rounding keeps for them."""
 WEIGHING_PASSES = 3
 """Tokens are weighed by a pass forward, and by one forward and one back through each layer."""
+
+
+def sequences_per_step(bits: int) -> int:
+    """Return the calibration sequences that a step reads where weights have so many bits."""
+    return SEQUENCES if bits >= 4 else SEQUENCES_OF_FEW_BITS
 
 
 def count_steps(recipe: Recipe) -> int:
@@ -42,7 +47,8 @@ def learning_operations(model: ModelFacts, recipe: Recipe) -> float:
     if step is None:
         return 0.0
     steps = count_steps(recipe)
-    sequences = LEARNING_PASSES * min(SEQUENCES, step.samples) * steps + (TEXT_PASSES * step.samples if steps else 0)
+    sequences = LEARNING_PASSES * min(sequences_per_step(quantize_step.bits(step)), step.samples) * steps
+    sequences += TEXT_PASSES * step.samples if steps else 0
     return 2.0 * sizes(model).active_linears * sequences * step.length
 
 

@@ -4,7 +4,7 @@ Cheng et al. 2023 (arXiv 2309.05516), section 3: each weight gets an offset befo
 and both are moved by the sign of the gradient of the layer's squared output error, at a rate that falls to zero. Four
 things differ. The start is rounding to nearest on searched ranges, after AWQ's scales where they are asked for; the
 paper starts from full ranges. A group learns a factor of its scale in place of factors of its least and largest weight,
-and at a small share of the rate. A step reads one sequence, where the paper's reads eight.
+and at a small share of the rate. A step reads one sequence, below 4 bits four, where the paper's reads eight.
 What enters a layer is what the layers before it compute as they are stored, and the error is that to what left the
 original's layer, so that it makes up for errors before it, as in the authors' own program (auto-round). A layer whose
 output over the whole calibration text does not gain keeps its start.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from backend.domain.needs.gradient_passes import SEQUENCES
+from backend.domain.needs.gradient_passes import sequences_per_step
 from backend.domain.recipe.methods import AUTOROUND, QUANTIZE
 from backend.engines.base import QuantizeRequest
 from backend.engines.native.group import Block, Linear, Stored
@@ -104,6 +104,7 @@ class LearnedRounder(Nearest):
     def __init__(self, rounding: Rounding, write: Write, *, steps: int, clipped: bool, seed: int) -> None:
         super().__init__(rounding, write, compared=True, clipped=clipped)
         self.steps, self.seed = steps, seed
+        self.sequences = sequences_per_step(rounding.scheme.weights.num_bits)
 
     def learn(self, inputs: Sequence[Mapping[str, Linear]], block: Block, number: int) -> dict[str, Stored]:
         """Return what is stored of each linear of layer `number`, by its path; those of one of `inputs` share it."""
@@ -144,7 +145,7 @@ class LearnedRounder(Nearest):
 
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + number) % 2**63)
         for _ in range(self.steps):
-            yield torch.randperm(block.sequences, generator=generator)[:SEQUENCES].tolist()
+            yield torch.randperm(block.sequences, generator=generator)[: self.sequences].tolist()
 
     def _loss(self, learnables: Mapping[str, Learnable], block: Block) -> float:
         """Return the squared output error over all sequences, as rounded now."""

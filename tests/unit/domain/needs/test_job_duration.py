@@ -54,6 +54,9 @@ def test_gradients_take_their_time_and_memory() -> None:
     few = optimize_s(method="autoround", learning_steps=50)
     # A step passes one sequence three times, and 64 pass three times more.
     assert plain < few < learned and (learned - plain) / (few - plain) == pytest.approx(264 / 114, rel=0.1)
+    # With fewer than 4 bits a step passes four sequences; what it takes beside them stays.
+    fewer_bits = optimize_s(method="autoround", bits=3)
+    assert 2.5 < (fewer_bits - plain) / (learned - plain) < 864 / 264
     weighed = job_duration.job_phases(SMOLLM2, quantizing(group_size=64, method="awq", loss_weights=True), HERE, 0, 0)
     assert weighed["optimize"] == plain and 0 < weighed["weigh"] < 2 * plain
     peaks = [job_memory.device_bytes(SMOLLM2, quantizing(method=method)) for method in ("awq", "autoround")]
