@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run setup serve check unit test beside lint screenshots audit campaign ray test-gpu test-gpu-torch clean
+.PHONY: help run setup serve check unit test beside lint screenshots audit campaign late ray test-gpu test-gpu-torch clean
 
 BIN := .venv/bin
 # Tests run beside each other, each on one thread, but what measures time has the machine to itself. Three processes on two
@@ -69,6 +69,11 @@ campaign: audit ## The long tests: kills, families, A/A, and every property with
 	@$(BIN)/python .ci/serve.py serve compress quality
 	$(BIN)/pytest -m "campaign and alone and not gpu" --timeout 3600 $(LIMIT) tests/campaign
 	$(BESIDE) -m "(campaign or hypothesis) and not alone and not gpu and not ray" --hypothesis-profile full --timeout 3600 $(LIMIT)
+
+late: ## The tests that start processes, each of which is late at random before and after what others can see: finds races
+	@.ci/system test
+	@.ci/setup test
+	PYTHONPATH=$(CURDIR)/tests/late LATE_S=0.4 $(BESIDE) -m "not alone and not campaign and not gpu and not ray and not hypothesis" tests/unit tests/integration tests/ui
 
 ray: ## Jobs on a real Ray cluster of three nodes on this machine, with nodes and the head killed
 	@.ci/system test
