@@ -11,6 +11,7 @@ import pytest
 import streamlit as st
 
 from app.formatting import plain
+from app.jobs import job_page
 from backend.domain.errors import NotNow
 from backend.domain.jobs.jobs import Event, JobState
 from backend.service import Workspace
@@ -396,3 +397,21 @@ def test_what_a_person_wrote_into_an_error_stays_words(studio_home: Workspace) -
     job = studio.install_job(studio_home, JobState.FAILED, error=f"`x` and :material/home: and {MARKUP}")
     shown = studio.open_page("job", id=job.id).error[0].value
     assert shown.startswith("`x` and ") and ":material/home" not in shown and "\\<script\\>" in shown
+
+
+def test_a_job_that_ends_while_its_page_is_drawn_is_shown_as_ended(
+    studio_home: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = studio.install_job(studio_home, JobState.RUNNING)
+    draw = job_page.show_progress
+
+    def end_and_draw(opened: Workspace, job_id: str) -> str:
+        with studio_home.store.session() as session:
+            row = queue.get(session, job_id)
+            row.state, row.finished_at = JobState.FAILED, row.started_at
+        return draw(opened, job_id)
+
+    monkeypatch.setattr(job_page, "show_progress", end_and_draw)
+    at = studio.open_page("job", id=job.id)
+    labels = [button.label for button in at.button]
+    assert "Retry" in labels and "Cancel" not in labels
