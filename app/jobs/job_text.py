@@ -97,7 +97,7 @@ def progress_text(job: JobView, place: int | None = None, *, left: bool = True) 
     if job.state is JobState.QUEUED:
         return f"Waiting, number {place} in the queue" if place else "Waiting in the queue"
     guess = remaining_guess(job) if left else None
-    more = f" · about {seconds(guess)} left" if guess is not None else ""
+    more = f" · {duration_range(guess, guess)} left" if guess is not None else ""
     text = plain((job.message or "Starting").rstrip("."))
     return f"{text} · {job.progress or 0:.0%} · {seconds(elapsed(job))}{more}"
 
@@ -115,7 +115,7 @@ def time_left(job: JobView, estimate: TimeLeft | None) -> tuple[str, str]:
     if estimate is not None:
         return duration_range(estimate.low, estimate.high), estimate.basis
     if (guess := remaining_guess(job)) is not None:
-        return f"about {seconds(guess)}", "if the rate stays the same"
+        return duration_range(guess, guess), "if the rate stays the same"
     return "unknown", "no estimate yet: no recent rate and no earlier job like it"
 
 
