@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -199,3 +200,19 @@ def send_signal(processes: Iterable[psutil.Process], number: signal.Signals) -> 
     for process in processes:
         with suppress(*PROCESS_ENDED):
             process.send_signal(number)
+
+
+def send_line(process: subprocess.Popen[str], line: str) -> bool:
+    """Write a line to a child's standard input; return False where the child has ended already.
+
+    What such a child did not take would be written again when its standard input is closed, and fail there.
+    """
+    assert process.stdin is not None
+    try:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        return False
+    return True

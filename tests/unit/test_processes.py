@@ -62,6 +62,16 @@ def test_a_process_without_an_environment_is_no_wait(monkeypatch: pytest.MonkeyP
             child.kill()
 
 
+def test_a_child_that_ended_before_it_was_asked_takes_nothing_and_raises_nothing() -> None:
+    """What it did not take was written again when its standard input was closed: the cause was a "Broken pipe"."""
+    with subprocess.Popen(["true"], stdin=subprocess.PIPE, text=True) as child:
+        child.wait()
+        assert not processes.send_line(child, "x" * 100)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert processes.send_line(child, "asked") and child.stdout is not None
+        assert child.stdout.readline() == "asked\n"
+
+
 def test_who_ignores_sigterm_is_killed_after_the_grace() -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as child:

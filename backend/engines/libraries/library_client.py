@@ -12,12 +12,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from backend import processes
 from backend.domain import errors
 from backend.domain.errors import WhetstoneError, WorkError
 from backend.domain.jobs.progress import Progress
@@ -54,9 +54,7 @@ def ask(engine: str, python: Path, request: BaseModel, progress: Progress) -> di
     ) as process:
         try:
             assert process.stdin is not None and process.stdout is not None
-            with suppress(BrokenPipeError):  # a child that is gone before it read says why on its own standard error
-                process.stdin.write(request.model_dump_json() + "\n")
-                process.stdin.flush()
+            processes.send_line(process, request.model_dump_json())  # one that has ended says why by its exit code
             answer = _listen(process.stdout, progress)
         except BaseException:
             process.kill()

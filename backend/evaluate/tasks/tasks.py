@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from backend import processes
 from backend.domain.errors import WorkError
 from backend.domain.evaluation.tasks.task_rules import DESCRIBED, SHARES
 from backend.domain.evaluation.tasks.task_scores import SampledScore, TaskScore, with_samples
@@ -143,11 +144,8 @@ def _ask(python: Path, request: dict[str, Any], cache: Path, bearer: str | None 
 
 
 def _exchange(process: subprocess.Popen[str], request: str) -> dict[str, Any] | None:
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        process.stdin.write(request + "\n")
-        process.stdin.flush()
-    except BrokenPipeError:
+    assert process.stdout is not None
+    if not processes.send_line(process, request):
         return None
     line = process.stdout.readline()
     return json.loads(line) if line else None
