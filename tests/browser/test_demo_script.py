@@ -49,7 +49,7 @@ def evaluation(visit: Visit) -> None:
     visit.drawn()
     check_first_sight(visit)
     for tab in ("Quality", "Price", "Conditions", "Speed"):
-        visit.rerun(visit.main.get_by_role("tab", name=tab, exact=True).click)
+        visit.main.get_by_role("tab", name=tab, exact=True).click()
         visit.page.wait_for_url(re.compile(rf"evaluate_view={tab}") if tab != "Speed" else re.compile(r"/evaluate"))
         check_accessible(visit)
     narrow(visit)

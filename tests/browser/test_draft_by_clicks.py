@@ -86,7 +86,8 @@ def test_a_draft_is_trained_built_in_and_judged(
         trained, built = train(visit, studio, tmp_path / "own.jsonl", screenshots), build(visit)
         evaluation = measure(visit)
         expect(visit.main.get_by_role("table", name=re.compile("^Verdicts"))).to_be_visible()  # whichever it is
-        visit.rerun(visit.main.get_by_role("tab", name="Speculation").click)
+        visit.main.get_by_role("tab", name="Speculation").click()
+        visit.drawn()
         looked_at(visit, "speculation", screenshots)
     assert jobs.count(studio.workspace) == before + 3
     variant = evaluations.show(studio.workspace, evaluation).document.variants[1]
